@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bridge.messages.block import KeptBody
     from bridge.relay.counts import Counts
     from bridge.relay.dead_letters import DeadLetterSink
-    from bridge.relay.lag import Lag, LagProbe
+    from bridge.relay.lag import Lag, LagProbe, PartitionStatus
     from bridge.relay.ownership import AskDivision, Ownership
     from bridge.relay.ports import Source, Target
     from bridge.relay.stages import Stage
@@ -106,8 +106,9 @@ class SourceEnd:
     #: (`bridge.relay.stages.LoopGuard`).
     store: Callable[[], str]
     lag: Callable[[], Lag | None] = lambda: None
-    parked: Callable[[], Sequence[str]] = tuple
+    parked: Callable[[], Mapping[Part, str]] = dict
     waits: Callable[[], Sequence[str]] = tuple
+    partitions: Callable[[], Sequence[PartitionStatus]] = tuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +118,8 @@ class TargetEnd:
     target: Target
     #: The sink that stores dead letters together with the messages; None: they are delivered like messages.
     dead_letter_sink: DeadLetterSink | None = None
-    #: The source's partitions that it cannot take as its topics are, one text for each.
-    parked: Callable[[], Sequence[str]] = tuple
+    #: The source's partitions that it cannot take as its topics are, each with the reason.
+    parked: Callable[[], Mapping[Part, str]] = dict
 
 
 class NodeEnds:

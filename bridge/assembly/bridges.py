@@ -137,6 +137,7 @@ class Assembly:
         )
         source = sources.source(part)
         first, *others = [self._connector(part, name) for name in bridge.static_connectors]
+        parking = [source.parked, *(way.parked for way in (first, *others))]
         return Relay(
             relay_options(bridge),
             LaneEnds(
@@ -144,8 +145,9 @@ class Assembly:
                 first.target,
                 first.dead_letters,
                 source.lag,
-                lambda: [*source.parked(), *(text for way in (first, *others) for text in way.parked())],
+                lambda: {place: why for end in parking for place, why in end().items()},
                 source.waits,
+                source.partitions,
                 connector=first.name,
                 failovers=others,
             ),

@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+from urllib.parse import quote
 
 from bridge.cli.cluster_status import cluster_of, describe_cluster
 from bridge.cli.endpoints import node_connection, operations_connection
@@ -37,6 +38,13 @@ below it says why the filter is probably mistyped. One with a transformer says h
 dropped (dropped). Where an address got messages that the filters of all its queues left out, unrouted says
 how many.
 
+With --bridge: that bridge alone, and what it reads; of a Kafka partition up to where the target has all of it
+(position), its end, what waits (lag), and why it stands still where others go on. Of a bridge that reads this
+node's journal: its addresses.
+
+  partition orders/0 position 812 end 824 lag 12
+  partition orders/1 position 90 end 90 lag 0
+
 With --cluster: what the node knows of its cluster. A line for each cluster connection; a table of the nodes,
 this one first, with the bridge to each: what it has sent, what the other node has acknowledged, what is under
 way, and what waits here for that node (lag), also while it is away; a table of the queues with their readers;
@@ -57,6 +65,7 @@ A node without cluster connections says so.
 examples:
   {PROGRAM} status
   {PROGRAM} status --cluster
+  {PROGRAM} status --bridge eu-to-us
   {PROGRAM} status --operations http://127.0.0.1:8161 --format json
 
 exit codes: 0 answered, 1 no answer, 2 wrong usage
@@ -75,10 +84,24 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cluster", action="store_true", help="show the cluster as the node knows it: nodes, queues, readers"
     )
+    parser.add_argument(
+        "--bridge", metavar="NAME", help="show this bridge and all partitions, or addresses, that it reads"
+    )
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    if arguments.bridge:
+        if arguments.cluster:
+            warn(f"{PROGRAM}: status takes --cluster or --bridge, not both")
+            return Exit.USAGE
+        bridge = asyncio.run(_ask_bridge(arguments))
+        if arguments.format == "json":
+            print(json.dumps(bridge))
+        else:
+            for line in describe_bridge(bridge):
+                print(line)
+        return Exit.OK
     status = asyncio.run(_ask(arguments))
     shown = cluster_of(status) if arguments.cluster else status
     if arguments.format == "json":
@@ -107,6 +130,41 @@ async def _ask(arguments: argparse.Namespace) -> dict[str, Any]:
     return status
 
 
+async def _ask_bridge(arguments: argparse.Namespace) -> dict[str, Any]:
+    async with NodeClient(operations_connection(arguments)) as operations:
+        path = f"/v1/bridges/{quote(arguments.bridge, safe='')}"
+        return dict((await operations.call("GET", path)).body)
+
+
+def describe_bridge(bridge: Mapping[str, Any]) -> Iterator[str]:
+    """A bridge with all that it reads, as lines."""
+    yield from _bridge(bridge)
+    for row in bridge.get("partitions", ()):
+        reason = f" ({row['reason']})" if row["reason"] else ""
+        counts = _pairs(row, "position", "end", "lag")
+        yield f"partition {row['topic']}/{row['partition']} {counts}{reason}"
+    for row in bridge.get("addresses", ()):
+        yield f"address {row['address']} {_pairs(row, 'position', 'end', 'lag')}"
+
+
+def _bridge(bridge: Mapping[str, Any]) -> Iterator[str]:
+    reason = f" ({bridge['reason']})" if bridge.get("reason") else ""
+    route = f"{bridge.get('source')} -> {bridge.get('target')}"
+    if bridge.get("connector") not in (None, bridge.get("target")):
+        route += f" by {bridge['connector']}"
+    counts = _pairs(bridge, "sent", "acknowledged", "in-flight", "lag")
+    filtered = f" {_pairs(bridge, 'filtered')}" if bridge.get("filter") else ""
+    filtered += f" {_pairs(bridge, 'dropped')}" if bridge.get("transformer") else ""
+    if bridge.get("not-evaluated"):
+        filtered += f" {_pairs(bridge, 'not-evaluated')}"
+    resent = f" resent {bridge['resent']}" if bridge.get("resent") else ""
+    yield f"bridge {bridge['name']} {bridge['state']} {route} {counts}{filtered}{resent}{reason}"
+    if bridge.get("filter-doubt"):
+        yield f"filter {bridge['name']}: {bridge['filter-doubt']}"
+    if bridge.get("lanes"):
+        yield from _lanes(bridge["name"], bridge["lanes"])
+
+
 def describe(status: Mapping[str, Any]) -> Iterator[str]:
     """The status as lines."""
     ready = "ready" if status.get("ready") else "not ready: " + "; ".join(status.get("reasons", ()))
@@ -114,21 +172,7 @@ def describe(status: Mapping[str, Any]) -> Iterator[str]:
     if "version" in status:
         yield f"version {status['version']}"
     for bridge in status.get("bridges", ()):
-        reason = f" ({bridge['reason']})" if bridge.get("reason") else ""
-        route = f"{bridge.get('source')} -> {bridge.get('target')}"
-        if bridge.get("connector") not in (None, bridge.get("target")):
-            route += f" by {bridge['connector']}"
-        counts = _pairs(bridge, "sent", "acknowledged", "in-flight", "lag")
-        filtered = f" {_pairs(bridge, 'filtered')}" if bridge.get("filter") else ""
-        filtered += f" {_pairs(bridge, 'dropped')}" if bridge.get("transformer") else ""
-        if bridge.get("not-evaluated"):
-            filtered += f" {_pairs(bridge, 'not-evaluated')}"
-        resent = f" resent {bridge['resent']}" if bridge.get("resent") else ""
-        yield f"bridge {bridge['name']} {bridge['state']} {route} {counts}{filtered}{resent}{reason}"
-        if bridge.get("filter-doubt"):
-            yield f"filter {bridge['name']}: {bridge['filter-doubt']}"
-        if bridge.get("lanes"):
-            yield from _lanes(bridge["name"], bridge["lanes"])
+        yield from _bridge(bridge)
     for link in status.get("links", ()):
         yield f"link {link['bridge']} of {link['node']} from {link['peer']} {_pairs(link, 'user', 'since')}"
     duplicates = status.get("duplicates", {})

@@ -66,6 +66,10 @@ class NodeControl(Protocol):
         """The answer of ``GET /v1/status``."""
         ...
 
+    async def bridge(self, bridge: str) -> Mapping[str, Any]:
+        """The answer of ``GET /v1/bridges/{name}``. Raises: NotFound."""
+        ...
+
     async def metrics_text(self) -> bytes:
         """The metrics in Prometheus's text format."""
         ...
@@ -149,6 +153,7 @@ def _add_probes(router: Router, probes: _Probes) -> None:
 def _add_management(router: Router, management: _Management) -> None:
     router.add("GET", "/v1/status", management.status)
     router.add("POST", "/v1/reload", _logged(management.reload))
+    router.add("GET", "/v1/bridges/{name}", management.bridge)
     router.add("PUT", "/v1/bridges/{name}", _logged(management.put_bridge))
     router.add("DELETE", "/v1/bridges/{name}", _logged(management.delete_bridge))
     router.add("POST", "/v1/bridges/{name}/{verb}", _logged(management.operate))
@@ -216,6 +221,9 @@ class _Management:
 
     async def status(self, request: web.Request, _principal: Principal) -> Answer:
         return answer(await self._control.status(), msgpack=wants_msgpack(request))
+
+    async def bridge(self, request: web.Request, _principal: Principal, name: str) -> Answer:
+        return answer(await self._control.bridge(name), msgpack=wants_msgpack(request))
 
     async def reload(self, request: web.Request, _principal: Principal) -> Answer:
         Query(request)

@@ -97,6 +97,7 @@ class KafkaEnds(NodeEnds):
             lag=lambda: source.lag,
             parked=lambda: source.parked,
             waits=lambda: source.waits,
+            partitions=lambda: source.partition_status,
         )
 
     def lag_probe(self, bridge: Bridge) -> LagProbe:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import platform
 import time
@@ -23,7 +24,7 @@ from bridge.journal.values.store import AddressStatus
 from bridge.node.bridge_set import BridgeSet, NodeBridge
 from bridge.node.extension import Extension
 from bridge.relay.filtering import filter_doubt
-from bridge.relay.lag import Lag, total
+from bridge.relay.lag import Lag, PartitionStatus, total
 from bridge.runtime import log_output, metrics
 from bridge.runtime.metrics import Family, Sample
 from bridge.runtime.version import version
@@ -48,7 +49,11 @@ def lag_of(bridge: str, found: NodeBridge, lags: Sequence[BridgeLag] | None) -> 
 class Metering:
     """The metrics of one node."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, with_partitions: bool = False) -> None:
+        """`with_partitions`: with series for each partition of bridges that read Kafka."""
+        self._with_partitions = with_partitions
+        #: By bridge, the partitions at the scrape that is being answered.
+        self._partitions: dict[str, Sequence[PartitionStatus]] = {}
         #: The metrics of this node alone, without those that the library adds about the process.
         self._registry = CollectorRegistry()
         #: Counts of the listeners.
@@ -82,6 +87,9 @@ class Metering:
                 self._lags = await self._journal.bridge_lags()
                 self._caches = await self._journal.id_caches()
                 self._addresses = await self._journal.addresses()
+        if self._with_partitions:
+            names, found = [*self._bridges], [one.relay.partitions() for one in self._bridges.values()]
+            self._partitions = dict(zip(names, await asyncio.gather(*found), strict=True))
         return generate_latest(self._registry)
 
     def collect(self) -> list[Family]:
@@ -121,6 +129,12 @@ class Metering:
                 yield Sample(metrics.LAG_MESSAGES, messages, labels)
                 age_ms = 0 if oldest_ms is None or journal is None else journal.clock.wall_ms() - oldest_ms
                 yield Sample(metrics.LAG_SECONDS, max(age_ms, 0) / 1000, labels)
+
+            for row in self._partitions.get(name, ()):
+                of_row = {**labels, "topic": row.topic, "partition": str(row.partition)}
+                yield Sample(metrics.PARTITION_POSITION, row.position, of_row)
+                yield Sample(metrics.PARTITION_END, row.end, of_row)
+                yield Sample(metrics.PARTITION_LAG_MESSAGES, row.lag, of_row)
 
     def _of_addresses(self) -> Iterator[Sample]:
         if self._journal is None:

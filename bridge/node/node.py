@@ -50,6 +50,8 @@ class NodeParts(Protocol):
     persist_id_cache: bool
     #: URL of the operations listener; None: not opened.
     operations: str | None
+    #: Whether metrics have each partition of bridges from Kafka.
+    partition_metrics: bool
     #: Tokens and TLS, by their files' present content.
     credentials: Credentials
     #: The extensions of the node, in the order in which they start.
@@ -102,7 +104,7 @@ class Node:
         self.journal: Journal | None = None
         self.letters: DeadLetterService | None = None
         self.bridges = BridgeSet()
-        self.metering = Metering()
+        self.metering = Metering(with_partitions=parts.partition_metrics)
         self.metering.certificate_expiries = parts.credentials.certificate_expiries
         #: Whether the acceptor takes messages, and whether the node is going down.
         self.accepting = False

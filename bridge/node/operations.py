@@ -12,10 +12,12 @@ from bridge.http.describe import describe
 from bridge.journal.dead_letters import DeadLetterService
 from bridge.journal.journal import Journal
 from bridge.journal.sqlite.reader import BridgeLag
+from bridge.journal.values.store import AddressStatus
 from bridge.node.bridge_set import NodeBridge
 from bridge.node.metering import lag_of
 from bridge.node.node import Node
 from bridge.relay.filtering import filter_doubt
+from bridge.relay.lag import PartitionStatus
 from bridge.relay.lifecycle import Command, State
 from bridge.relay.operated import Operated
 from bridge.relay.ownership import Member
@@ -104,6 +106,27 @@ class Control:
             **{one.name: one.status() for one in self._node.parts.extensions if one.name},
         }
 
+    async def bridge(self, bridge: str) -> Mapping[str, Any]:
+        """A bridge's entry in `status`, and what it reads: partitions of Kafka, or addresses of the journal.
+
+        Raises: NotFound.
+        """
+        found = self._node.bridges.known(bridge)
+        lanes, rows, lags = await asyncio.gather(_lanes(*found), found.relay.partitions(), self._lags())
+        entry = self._bridge(bridge, found, lags) | {"lanes": lanes}
+        if not found.summary.from_journal:
+            return entry | {"partitions": [_partition(row) for row in rows]}
+        journal = self._node.journal
+        addresses = [] if journal is None else await self._statuses(journal)
+        return entry | {
+            "addresses": [
+                {"address": one.address, "position": queue.next, "end": one.next, "lag": queue.lag}
+                for one in addresses
+                for queue in one.bridges
+                if queue.name == bridge
+            ]
+        }
+
     async def _lags(self) -> Sequence[BridgeLag] | None:
         """The messages in the journal that wait for each bridge; None while the journal cannot be read."""
         if self._node.journal is None:
@@ -115,11 +138,13 @@ class Control:
 
     async def _addresses(self, journal: Journal) -> Sequence[Mapping[str, Any]]:
         """Every address with its queues and lags; none while the journal cannot be read."""
+        return [describe(status, self._node.bridges.state) for status in await self._statuses(journal)]
+
+    async def _statuses(self, journal: Journal) -> Sequence[AddressStatus]:
         try:
-            found = await journal.addresses()
+            return await journal.addresses()
         except BridgeError:  # its own reason is in `reasons`
             return []
-        return [describe(status, self._node.bridges.state) for status in found]
 
     def _bridge(self, name: str, found: NodeBridge, lags: Sequence[BridgeLag] | None) -> dict[str, Any]:
         """A bridge's entry, without the parts that other processes have to be asked for."""
@@ -217,6 +242,17 @@ async def _lanes(relay: Operated, summary: BridgeSummary) -> Mapping[str, Any] |
         "members": None if division is None else [_member(member) for member in division.members],
         "nobody": None if division is None else sorted(division.nobody),
         "trouble": trouble,
+    }
+
+
+def _partition(row: PartitionStatus) -> Mapping[str, Any]:
+    return {
+        "topic": row.topic,
+        "partition": row.partition,
+        "position": row.position,
+        "end": row.end,
+        "lag": row.lag,
+        "reason": row.reason or None,
     }
 
 

@@ -161,6 +161,7 @@ class _Parts(NodeParts):
         self.extensions: list[Extension] = [Replays(), *extensions]
         operations = settings.operations
         self.operations = None if operations is None else operations.url
+        self.partition_metrics = operations is not None and operations.partition_metrics
         self._segments = self._make_segments()
         #: Writes the lines of all bridges together that no outbox keeps.
         self._write_lines = None if self._segments is None else GatheringWriter(self._segments).write

@@ -7,7 +7,7 @@ it was last, also after a restart; the first of the others where none does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,8 +32,8 @@ class Connector:
     target: Target
     #: None: a message that the target refuses for good ends the bridge.
     dead_letters: DeadLetterSink | None = None
-    #: The source's partitions that the target cannot take as it is, one text for each.
-    parked: Callable[[], Sequence[str]] = tuple
+    #: The source's partitions that the target cannot take as it is, each with the reason.
+    parked: Callable[[], Mapping[tuple[str, int], str]] = dict
 
 
 class Connectors:

@@ -7,7 +7,7 @@ nothing waits is not known any more after a while.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -20,10 +20,30 @@ MEASURE_INTERVAL_MS: Final = 5_000
 KNOWN_FOR_MS: Final = 15_000
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """One partition of a source, as a bridge reads it."""
+
+    #: Topic and number.
+    topic: str
+    partition: int
+    #: First position that the target has not covered.
+    position: int
+    #: One beyond the last record.
+    end: int
+    #: Why it stands still while others go on; empty: it does not.
+    reason: str = ""
+
+    @property
+    def lag(self) -> int:
+        """Positions that wait."""
+        return self.end - self.position
+
+
 class LagProbe(Protocol):
     """Asks a source what waits there, beside its open streams."""
 
-    async def measure(self) -> Mapping[int, Lag]:
+    async def measure(self) -> Mapping[int, Sequence[PartitionStatus]]:
         """What waits in each lane of the bridge, from what its target has confirmed on.
 
         A lane of which not all can be asked now is left out.

@@ -10,7 +10,7 @@ from functools import partial
 import structlog
 
 from bridge.relay.counts import Counts
-from bridge.relay.lag import Lag
+from bridge.relay.lag import Lag, PartitionStatus
 from bridge.relay.lifecycle import State
 from bridge.relay.relay import Relay
 
@@ -91,7 +91,7 @@ class LaneRelays:
         total = replace(self._past)
         for relay in self._all():
             total.add(relay.counts)
-        parked = [(lane, text) for lane, relay in self.lanes.items() for text in relay.parked()]
+        parked = [(lane, text) for lane, relay in self.lanes.items() for text in relay.parked().values()]
         total.parked = len(parked)
         waits = [(lane, text) for lane, relay in self.lanes.items() for text in relay.waits()]
         troubles = [(lane, relay.counts.opening) for lane, relay in self.lanes.items()]
@@ -129,6 +129,18 @@ class LaneRelays:
         """The lag of each lane of which its source says it; `connected`: of lanes that are, no others."""
         said = {lane: relay.lag() for lane, relay in self._lanes.items() if relay.connected or not connected}
         return {lane: lag for lane, lag in said.items() if lag is not None}
+
+    def partitions(self) -> Mapping[int, Sequence[PartitionStatus]]:
+        """By lane that is connected, its source's partitions."""
+        found: dict[int, Sequence[PartitionStatus]] = {}
+        for lane, relay in self._lanes.items():
+            if relay.connected:
+                parked = relay.parked()
+                found[lane] = [
+                    replace(row, reason=parked.get((row.topic, row.partition), ""))
+                    for row in relay.partitions()
+                ]
+        return found
 
     def _all(self) -> Iterable[Relay]:
         return (*self._lanes.values(), *self._leaving)

@@ -16,7 +16,7 @@ import tenacity
 from bridge.errors import BridgeError, described
 from bridge.relay.counts import Counts
 from bridge.relay.filtering import FilterRecord
-from bridge.relay.lag import MEASURE_INTERVAL_MS, Lag, LagProbe, LaneLags, total
+from bridge.relay.lag import MEASURE_INTERVAL_MS, Lag, LagProbe, LaneLags, PartitionStatus, total
 from bridge.relay.lane_relays import LaneRelays
 from bridge.relay.lifecycle import Command, State, after
 from bridge.relay.ownership import Ownership
@@ -78,6 +78,8 @@ class LanedRelay:
         #: The lanes whose lag is shown: those that were this process's when that was known last; None: it
         #: never was.
         self._counted: frozenset[int] | None = None
+        #: The source's last answer, by lane.
+        self._probed_rows: Mapping[int, Sequence[PartitionStatus]] = {}
         self._measuring: asyncio.Task[None] | None = None
         self._log = structlog.get_logger().bind(bridge=options.name)
 
@@ -149,6 +151,18 @@ class LanedRelay:
         now_ms = self._clock.wall_ms()
         return total([self._lags.of(lane, now_ms) for lane in lanes])
 
+    async def partitions(self) -> Sequence[PartitionStatus]:
+        """As `bridge.relay.operated.Operated.partitions`: where a lane is not connected, as it was measured
+        last.
+        """
+        connected = self._relays.partitions()
+        lanes = self._probed_rows.keys() if self._counted is None else self._counted
+        measured = [self._probed_rows.get(lane, ()) for lane in lanes if lane not in connected]
+        return sorted(
+            (row for rows in (*connected.values(), *measured) for row in rows),
+            key=lambda row: (row.topic, row.partition),
+        )
+
     @property
     def lanes_known(self) -> bool:
         """Implements `bridge.relay.operated.Operated.lanes_known`."""
@@ -181,9 +195,10 @@ class LanedRelay:
             await probe.close()
             return
         now_ms = self._clock.wall_ms()
-        for lane, lag in found.items():
+        self._probed_rows = found
+        for lane, rows in found.items():
             if lane not in seeing:
-                self._lags.measured(lane, lag, now_ms)
+                self._lags.measured(lane, (sum(row.lag for row in rows), None), now_ms)
 
     # -- commands --------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from bridge.relay.counts import Counts
-from bridge.relay.lag import Lag
+from bridge.relay.lag import Lag, PartitionStatus
 from bridge.relay.lifecycle import Command, State
 
 
@@ -47,6 +47,9 @@ class Operated(Protocol):
 
         None: it is not known. Where this node's journal is the source, that has the lag, and this is None.
         """
+
+    async def partitions(self) -> Sequence[PartitionStatus]:
+        """The partitions of a Kafka source that this process reads, in order; none where it has none."""
 
     @property
     def lanes_known(self) -> bool:

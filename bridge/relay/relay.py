@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ from bridge.relay.backoff import Backoff
 from bridge.relay.connectors import Connector, Connectors
 from bridge.relay.counts import Counts
 from bridge.relay.dead_letters import DeadLetterSink
-from bridge.relay.lag import Lag
+from bridge.relay.lag import Lag, PartitionStatus
 from bridge.relay.lifecycle import State
 from bridge.relay.ports import Source, Target
 from bridge.relay.pump import Pump
@@ -115,10 +115,12 @@ class LaneEnds:
     dead_letters: DeadLetterSink | None = None
     #: Messages that wait at the source, and when the oldest came; None: the source does not know it.
     lag: Callable[[], Lag | None] = lambda: None
-    #: The source's partitions that stand still by themselves, each with the reason, one text for each.
-    parked: Callable[[], Sequence[str]] = tuple
+    #: The source's partitions that stand still while others go on, by topic and number, each with the reason.
+    parked: Callable[[], Mapping[tuple[str, int], str]] = dict
     #: What the source waits for although the bridge has no trouble, one text each.
     waits: Callable[[], Sequence[str]] = tuple
+    #: The source's partitions as they are read; none where it has none.
+    partitions: Callable[[], Sequence[PartitionStatus]] = tuple
     #: Name of the target's connector; empty: it has none.
     connector: str = ""
     #: Further ways to a target, in the order in which they are tried.
@@ -161,7 +163,12 @@ class Relay:
         #: Called when it has FAILED, and its ends are closed.
         self.on_failed: Callable[[], None] = lambda: None
         #: As in `LaneEnds`.
-        self.lag, self.parked, self.waits = ends.lag, ends.parked, ends.waits
+        self.lag, self.parked, self.waits, self.partitions = (
+            ends.lag,
+            ends.parked,
+            ends.waits,
+            ends.partitions,
+        )
         self._state = State.STOPPED
         self._stop = asyncio.Event()
         #: Ends the connection, once what was sent is answered: to stop, or to fail back.

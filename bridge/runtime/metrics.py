@@ -39,6 +39,8 @@ def _gauge(name: str, help_text: str, labels: tuple[str, ...]) -> Metric:
 
 _BRIDGE: Final = ("bridge",)
 _ADDRESS: Final = ("address",)
+#: With `partition-metrics` in `[operations]`.
+_PARTITION: Final = ("bridge", "topic", "partition")
 
 MESSAGES_STORED: Final = _counter("messages_stored_total", "Messages stored at an address.", _ADDRESS)
 MESSAGES_SENT: Final = _counter("messages_sent_total", "Messages handed to the target, repeats too.", _BRIDGE)
@@ -87,6 +89,15 @@ PARKED_PARTITIONS: Final = _gauge(
     "parked_partitions",
     "Source partitions that stand still: a record cannot be decoded, or the target has no place for it.",
     _BRIDGE,
+)
+PARTITION_POSITION: Final = _gauge(
+    "partition_position", "First position of a source partition that the target has not covered.", _PARTITION
+)
+PARTITION_END: Final = _gauge(
+    "partition_end", "One beyond the last record of a source partition, committed or not.", _PARTITION
+)
+PARTITION_LAG_MESSAGES: Final = _gauge(
+    "partition_lag_messages", "Positions of a source partition that wait for the target.", _PARTITION
 )
 CONNECTED: Final = _gauge("connected", "1 while the bridge has its target, else 0.", _BRIDGE)
 STATE: Final = _gauge(

@@ -152,6 +152,9 @@ class Operations(Table):
         (),
         repr=False,
     )
+    partition_metrics: Flag = setting(
+        "Whether /metrics has position, end and lag of each partition that a bridge reads from Kafka.", False
+    )
 
     @property
     def endpoint(self) -> Endpoint:

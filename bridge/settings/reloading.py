@@ -53,7 +53,7 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     ),
     "operations": Effect.RESTART,
     **_rows("operations", Effect.IN_PLACE, "tokens"),
-    **_rows("operations", Effect.RESTART, "url"),
+    **_rows("operations", Effect.RESTART, "url partition-metrics"),
     **_rows("duplicate-detection", Effect.IN_PLACE, "id-cache-size"),
     **_rows("duplicate-detection", Effect.RESTART, "persist-id-cache"),
     **_rows(

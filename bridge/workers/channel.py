@@ -16,6 +16,7 @@ import msgspec
 
 from bridge.errors import BridgeError
 from bridge.relay.counts import Counts
+from bridge.relay.lag import PartitionStatus
 from bridge.relay.lifecycle import State
 
 #: Longest line, in bytes. Every message names one bridge at most, so none comes near; only Renew names more,
@@ -23,6 +24,9 @@ from bridge.relay.lifecycle import State
 MOST_LINE_BYTES: Final = 64 * 1024
 #: Longest reason or trouble that a report carries; longer ones are cut off.
 MOST_TEXT_CHARS: Final = 2_000
+#: Partitions that one line carries, and characters of the reason of each: together they fit the line.
+ROWS_AT_ONCE: Final = 30
+MOST_REASON_CHARS: Final = 200
 #: Most lanes that a report names.
 MOST_LANES_NAMED: Final = 1_000
 
@@ -75,6 +79,14 @@ class Written(msgspec.Struct, tag="written", frozen=True):
     error: str = ""
 
 
+class Ask(msgspec.Struct, tag="ask", frozen=True):
+    """Supervisor to worker: send the partitions of this bridge."""
+
+    bridge: str
+    #: Counts the supervisor's questions about this bridge, from 1.
+    number: int
+
+
 class Stop(msgspec.Struct, tag="stop", frozen=True):
     """Supervisor to worker: drain and end."""
 
@@ -121,8 +133,19 @@ class Lines(msgspec.Struct, tag="lines", frozen=True):
     more: bool
 
 
-ToWorker = Begin | Want | Renew | Written | Stop
-FromWorker = Ready | Report | Lines | Failed
+class Rows(msgspec.Struct, tag="rows", frozen=True):
+    """Worker to supervisor: partitions of a bridge, `ROWS_AT_ONCE` at most, in order."""
+
+    bridge: str
+    #: That of the question.
+    number: int
+    rows: tuple[PartitionStatus, ...]
+    #: Others follow.
+    more: bool
+
+
+ToWorker = Begin | Want | Renew | Written | Ask | Stop
+FromWorker = Ready | Report | Lines | Rows | Failed
 Received = TypeVar("Received")
 
 

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from bridge.errors import Conflict
 from bridge.relay.counts import Counts
-from bridge.relay.lag import Lag, total
+from bridge.relay.lag import Lag, PartitionStatus, total
 from bridge.relay.lanes import STANDBY
 from bridge.relay.lifecycle import Command, State, after
-from bridge.workers.channel import Report, Want, Wanted
+from bridge.workers.channel import Ask, Report, Rows, Want, Wanted
+
+#: Longest that workers may take to send their partitions.
+ANSWER_TIMEOUT_MS: Final = 2_000
 
 _WANTED = {
     Command.START: Wanted.RUNNING,
@@ -27,6 +31,15 @@ _WANTED = {
 #: The state of a bridge that has not reached the wanted one, and its state once it has.
 _UNDER_WAY = {Wanted.PAUSED: State.PAUSING, Wanted.STOPPED: State.STOPPING}
 _ARRIVED = {Wanted.PAUSED: State.PAUSED, Wanted.STOPPED: State.STOPPED}
+
+
+@dataclass(slots=True)
+class _Question:
+    """A question to all workers for their partitions."""
+
+    #: The workers that have not answered, or not all of it.
+    open: set[int]
+    rows: list[PartitionStatus] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -47,8 +60,10 @@ class _Seen:
 class RemoteBridge:
     """Implements `bridge.relay.operated.Operated`; its supervisor reports workers and their reports to it."""
 
-    def __init__(self, name: str, announce: Callable[[Want], None], order: int = 0) -> None:
-        """`announce` hands an order to every worker that lives; `order`: the orders count from there on."""
+    def __init__(self, name: str, announce: Callable[[Want | Ask], None], order: int = 0) -> None:
+        """`announce` hands an order or a question to every worker that lives; `order`: the orders count from
+        there on.
+        """
         self.name = name
         self._announce = announce
         self._wanted = Wanted.STOPPED
@@ -59,6 +74,9 @@ class RemoteBridge:
         #: The lanes of such workers, until another worker has reported that it owns them.
         self._orphaned: frozenset[int] = frozenset()
         self._store = ""
+        #: Questions that were asked, and those that wait for answers, by number.
+        self._questions = 0
+        self._asked: dict[int, _Question] = {}
         #: Set, and replaced, when a worker has reported or is gone.
         self._heard = asyncio.Event()
 
@@ -113,6 +131,32 @@ class RemoteBridge:
             return None
         of_all = [report.lag for report in reports if not report.lanes_known and report.lag is not None]
         return of_all[0] if of_all else total([report.lag for report in reports])
+
+    async def partitions(self) -> Sequence[PartitionStatus]:
+        """As `bridge.relay.operated.Operated.partitions`, of all workers that answer in time."""
+        self._questions += 1
+        number = self._questions
+        question = self._asked[number] = _Question({*self._workers})
+        self._announce(Ask(self.name, number))
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_MS / 1000):
+                while question.open & self._workers.keys():
+                    await self._heard.wait()
+        except TimeoutError:
+            pass  # the others have answered
+        finally:
+            del self._asked[number]
+        rows = {(row.topic, row.partition): row for row in question.rows}
+        return [rows[place] for place in sorted(rows)]
+
+    def answered(self, worker: int, rows: Rows) -> None:
+        """Take a part of this worker's answer to `Ask`."""
+        question = self._asked.get(rows.number)
+        if question is not None:
+            question.rows += rows.rows
+            if not rows.more:
+                question.open.discard(worker)
+                self._change()
 
     @property
     def lanes_known(self) -> bool:

@@ -20,7 +20,19 @@ from bridge.relay.backoff import Backoff
 from bridge.runtime.clock import Clock
 from bridge.runtime.repeated_task import RepeatedTask
 from bridge.settings.fields import MOST_WORKERS
-from bridge.workers.channel import Begin, ChannelBroken, Failed, Lines, Ready, Renew, Report, Stop, Want
+from bridge.workers.channel import (
+    Ask,
+    Begin,
+    ChannelBroken,
+    Failed,
+    Lines,
+    Ready,
+    Renew,
+    Report,
+    Rows,
+    Stop,
+    Want,
+)
 from bridge.workers.lines import LinesIn
 from bridge.workers.process import StartWorker, WorkerProcess
 from bridge.workers.remote import RemoteBridge
@@ -271,7 +283,7 @@ class Supervisor:
                 match message:
                     case Ready():
                         slot.ready = True
-                    case Report():
+                    case Report() | Rows():
                         self._heard(slot, message)
                     case Lines():
                         lines.take(message)
@@ -288,10 +300,14 @@ class Supervisor:
         process.kill()
         return reason
 
-    def _heard(self, slot: _Slot, report: Report) -> None:
-        bridge = self.bridges.get(report.bridge)
-        if bridge is not None:  # else it is gone, and the worker has not heard so yet
-            bridge.heard(slot.worker, report)
+    def _heard(self, slot: _Slot, message: Report | Rows) -> None:
+        bridge = self.bridges.get(message.bridge)
+        if bridge is None:
+            return  # it is gone, and the worker has not heard so yet
+        if isinstance(message, Report):
+            bridge.heard(slot.worker, message)
+        else:
+            bridge.answered(slot.worker, message)
 
     async def _reap(self, process: WorkerProcess) -> int:
         """Its exit code. A process that has closed its channel and lives on is killed."""
@@ -301,7 +317,7 @@ class Supervisor:
         process.kill()
         return await process.wait()
 
-    def _announce(self, want: Want) -> None:
+    def _announce(self, message: Want | Ask) -> None:
         for slot in self._slots:
             if slot.process is not None:
-                slot.process.channel.send(want)
+                slot.process.channel.send(message)

@@ -24,12 +24,16 @@ from bridge.runtime import hangup, log_output, memory
 from bridge.runtime.event_loop import fast_loop
 from bridge.workers.channel import (
     MOST_LANES_NAMED,
+    MOST_REASON_CHARS,
+    ROWS_AT_ONCE,
+    Ask,
     Begin,
     Channel,
     Failed,
     Ready,
     Renew,
     Report,
+    Rows,
     Stop,
     ToWorker,
     Want,
@@ -152,6 +156,8 @@ class _Worker:
                     self._renew(renew)
                 case Written() as answer:
                     self._lines.written(answer)
+                case Ask() as ask:
+                    tasks.create_task(self._answer(ask), name=f"answer-{ask.number}")
                 case Stop():
                     self._stop.set()
                 case None:
@@ -160,6 +166,16 @@ class _Worker:
                     return
                 case Begin():
                     raise AssertionError("Begin comes once")
+
+    async def _answer(self, ask: Ask) -> None:
+        """Send the partitions of a bridge, in lines that the supervisor reads one by one."""
+        bridge = self._bridges.get(ask.bridge)
+        rows = [] if bridge is None else await bridge.partitions()
+        for first in range(0, max(len(rows), 1), ROWS_AT_ONCE):
+            some = rows[first : first + ROWS_AT_ONCE]
+            cut = [dataclasses.replace(row, reason=row.reason[:MOST_REASON_CHARS]) for row in some]
+            self._channel.send(Rows(ask.bridge, ask.number, (*cut,), first + ROWS_AT_ONCE < len(rows)))
+            await self._channel.sent()
 
     def _renew(self, renew: Renew) -> None:
         """Run by the settings as they are now. Where that cannot be, drain and end: the supervisor starts

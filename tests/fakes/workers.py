@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Sequence
 from typing import cast
 
 from bridge.relay.counts import Counts
+from bridge.relay.lag import PartitionStatus
 from bridge.relay.lifecycle import Command, State, after
 from bridge.workers.channel import MOST_LINE_BYTES, Channel, FromWorker, Ready, Report, ToWorker
 
@@ -134,6 +136,7 @@ class ObedientBridge:
         self.connector = ""
         self.lag: tuple[int, int | None] | None = (0, None)
         self.lanes_known = True
+        self.rows: list[PartitionStatus] = []
         self.owned_lanes: list[int] | None = []
         #: What it was told, in order.
         self.commands: list[Command] = []
@@ -144,6 +147,9 @@ class ObedientBridge:
     @property
     def connected(self) -> bool:
         return self.state is State.RUNNING
+
+    async def partitions(self) -> Sequence[PartitionStatus]:
+        return self.rows
 
     async def command(self, command: Command) -> None:
         self.commands.append(command)

@@ -95,13 +95,13 @@ class Reading:
         return frozenset(tp for tp, watch in self._watches.items() if not watch.at_rest)
 
     @property
-    def parked(self) -> Sequence[str]:
+    def parked(self) -> Mapping[tuple[str, int], str]:
         """The parked partitions, each with the offset and the reason why its record cannot be decoded."""
-        return [
-            f"{tp.topic}/{tp.partition} stands still at offset {watch.at}: {watch.parked}"
-            for tp, watch in self._watches.items()
-            if watch.parked
-        ]
+        parked = {tp: watch for tp, watch in self._watches.items() if watch.parked}
+        return {
+            (topic, number): f"{topic}/{number} stands still at offset {watch.at}: {watch.parked}"
+            for (topic, number), watch in parked.items()
+        }
 
     async def assign(
         self, positions: Mapping[TopicPartition, int], backed_off: Collection[TopicPartition] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from aiokafka.structs import TopicPartition
@@ -14,7 +14,7 @@ from bridge.kafka.records.identity import LaneIndex
 from bridge.kafka.source.options import SourceOptions
 from bridge.kafka.source.partitions import Found, Partitions
 from bridge.kafka.source.progress import Kind, Mark, Progress, show_a_start
-from bridge.relay.lag import Lag
+from bridge.relay.lag import PartitionStatus
 from bridge.runtime.clock import Clock
 
 #: Longest that the cluster may take to answer all questions of one measurement.
@@ -31,7 +31,7 @@ class KafkaLagProbe:
         self._partitions = Partitions(connection, options.topics, self._lanes[0])
         self._progress = Progress(connection, options.group, clock)
 
-    async def measure(self) -> Mapping[int, Lag]:
+    async def measure(self) -> Mapping[int, Sequence[PartitionStatus]]:
         """As `LagProbe.measure`. What waits has no age here: no record of it is read."""
         try:
             async with asyncio.timeout(MEASURE_TIMEOUT_MS / 1000):
@@ -41,13 +41,13 @@ class KafkaLagProbe:
                 f"connector {self._connection.name}: no answer about the lag in {MEASURE_TIMEOUT_MS} ms"
             ) from error
 
-    async def _measure(self) -> Mapping[int, Lag]:
+    async def _measure(self) -> Mapping[int, Sequence[PartitionStatus]]:
         found = await self._partitions.find()
         marks = await self._progress.marks()
         begins, _ = await self._partitions.bounds(found)
         ends = await self._partitions.high_watermarks(found)
         has_run = show_a_start(marks.values())
-        lags = {lane.number: 0 for lane in self._lanes}
+        rows: dict[int, list[PartitionStatus]] = {lane.number: [] for lane in self._lanes}
         unknown = {self._lane_of(tp) for tp in self._partitions.leaderless}
         for one in found:
             lane, end = self._lane_of(one.tp), ends.get(one.tp)
@@ -55,8 +55,9 @@ class KafkaLagProbe:
                 unknown.add(lane)
                 continue
             at = self._position(one, marks.get(one.tp), has_run=has_run)
-            lags[lane] += 0 if at is None else max(0, end - max(at, begins[one.tp]))
-        return {lane: (messages, None) for lane, messages in lags.items() if lane not in unknown}
+            at = end if at is None else min(max(at, begins[one.tp]), end)
+            rows[lane].append(PartitionStatus(*one.tp, at, end))
+        return {lane: found for lane, found in rows.items() if lane not in unknown}
 
     def _lane_of(self, tp: TopicPartition) -> int:
         return next(lane.number for lane in self._lanes if lane.has(tp.topic, tp.partition))

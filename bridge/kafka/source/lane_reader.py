@@ -20,7 +20,7 @@ from bridge.kafka.source.partitions import Found, Partitions
 from bridge.kafka.source.progress import Progress
 from bridge.kafka.source.stream_cursor import StreamCursor
 from bridge.messages.batch import Batch
-from bridge.relay.lag import Lag
+from bridge.relay.lag import Lag, PartitionStatus
 from bridge.runtime.clock import Clock
 
 #: Metadata is asked for at least this often while reading (a re-created topic is noticed within 30 s).
@@ -199,7 +199,14 @@ class LaneReading:
             cursor = self.cursors.pop(identity)
             self._backed_off.discard(identity)
             self.progress.forget(cursor.found.tp)
-            self._log.warning("stream-ended", stream=identity, reason="the topic was deleted or re-created")
+            self._log.warning(
+                "stream-ended",
+                bridge=self.options.bridge,
+                topic=cursor.found.tp.topic,
+                partition=cursor.found.tp.partition,
+                stream=identity,
+                reason="the topic was deleted or re-created",
+            )
         self._look_at_ms = 0
         await self._assign()
 
@@ -281,13 +288,22 @@ class LaneReading:
         behind = 0
         oldest: int | None = None
         for tp, cursor in self._by_partition.items():
-            high = self.reading.high_watermark(tp) or 0
-            end = max(cursor.at, cursor.settled, cursor.end, high, self._ends.get(tp, 0))
-            behind += end - cursor.settled
+            behind += self._end_of(tp, cursor) - cursor.settled
             since = cursor.oldest_ms
             if since is not None and (oldest is None or since < oldest):
                 oldest = since
         return behind, (self.blocked.since_wall_ms if behind and oldest is None else oldest)
+
+    def _end_of(self, tp: TopicPartition, cursor: StreamCursor) -> int:
+        high = self.reading.high_watermark(tp) or 0
+        return max(cursor.at, cursor.settled, cursor.end, high, self._ends.get(tp, 0))
+
+    def partition_status(self) -> list[PartitionStatus]:
+        """The open partitions, with what of each waits."""
+        return [
+            PartitionStatus(*tp, cursor.settled, self._end_of(tp, cursor))
+            for tp, cursor in self._by_partition.items()
+        ]
 
     async def look_at_ends(self, there: Iterable[Found]) -> None:
         """For `lag` while nothing is read because the target is away: a client fetches only what is taken.

@@ -28,7 +28,7 @@ from bridge.kafka.source.stream_cursor import StreamCursor, without_refusals
 from bridge.messages.batch import Batch
 from bridge.relay.counts import Counts
 from bridge.relay.gaps import Gaps
-from bridge.relay.lag import Lag
+from bridge.relay.lag import Lag, PartitionStatus
 from bridge.relay.ports import Bounds, Receipt, Remembered, Stream, StreamState
 from bridge.relay.stages import Stage
 from bridge.runtime.clock import Clock
@@ -247,9 +247,14 @@ class KafkaSource:
         return self._lane.lag()
 
     @property
-    def parked(self) -> Sequence[str]:
+    def parked(self) -> Mapping[tuple[str, int], str]:
         """The parked partitions, each with the offset and the reason why its record cannot be decoded."""
         return self._reading.parked
+
+    @property
+    def partition_status(self) -> Sequence[PartitionStatus]:
+        """The open partitions, with what of each waits."""
+        return self._lane.partition_status()
 
     @property
     def waits(self) -> Sequence[str]:

@@ -115,7 +115,7 @@ class Doubts:
         self._refused_bytes, self._taken_batches = size, 0
 
     def taken_batch(self, size: int) -> None:
-        """Record that the broker has taken a record batch of so many bytes: after some, larger ones are tried.
+        """Record that the broker has taken a record batch of so many bytes: after some, larger ones go.
 
         A limit may be raised, and messages may compress better than those that were refused.
         """

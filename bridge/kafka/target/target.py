@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Final
 
@@ -196,15 +196,14 @@ class KafkaTarget:
         self._letters.keep(letter)
 
     @property
-    def parked(self) -> Sequence[str]:
+    def parked(self) -> Mapping[tuple[str, int], str]:
         """The parked source partitions, each with the reason why nothing of it can be written."""
-        streams = [one.stream for one in self._open.values()]
-        reasons = [why_parked(stream, self._rules, self._refused, self._options) for stream in streams]
-        return [
-            f"{stream.address}/{partition_of(stream.identity) or 0} is parked: {why}"
-            for stream, why in zip(streams, reasons, strict=True)
-            if why
-        ]
+        found: dict[tuple[str, int], str] = {}
+        for one in self._open.values():
+            why = why_parked(one.stream, self._rules, self._refused, self._options)
+            if why:
+                found[one.stream.address, partition_of(one.stream.identity) or 0] = why
+        return found
 
     async def lost(self) -> None:
         """Wait for the loss of the lane, never returns; checks the cluster every `WATCH_INTERVAL_MS`.

@@ -16,6 +16,7 @@ from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.source import lane_reader, stall_detection
 from bridge.kafka.source import progress as progress_module
 from bridge.kafka.source.progress import Kind, Mark, Progress
+from bridge.relay.lag import PartitionStatus
 from bridge.relay.ports import Remembered, StreamState
 from bridge.runtime.clock import SystemClock
 from tests.kafka.cluster.reachable import CALL_TIMEOUT_S, Reachable
@@ -73,7 +74,8 @@ async def test_a_header_that_is_not_text_parks_its_partition_and_no_other(rig: R
     assert bodies(batches, bad) == numbered(3, "before")
     assert bodies(batches, good) == numbered(500, "other") + numbered(5, "more")
     assert (parked["topic"], parked["partition"], parked["offset"]) == (topic, 0, 3)
-    (shown,) = source.parked
+    ((place, shown),) = source.parked.items()
+    assert place == (topic, 0)
     assert shown == f"{topic}/0 stands still at offset 3: {parked['reason']}"
     assert logged.events.empty()
 
@@ -91,7 +93,7 @@ async def test_a_parked_partition_is_tried_again_at_the_next_opening(rig: Rig, t
     expire(rig.cluster, topic, 1)
     await open_all(source, {bad: StreamState(0)})
     assert bodies(await read_messages(source, 2), bad) == numbered(2, "behind")
-    assert source.parked == []
+    assert source.parked == {}
 
 
 # -- consumers that stop -----------------------------------------------------------------------------------
@@ -249,7 +251,9 @@ async def test_lag_counts_what_is_behind_and_names_the_oldest(rig: Rig, topic: s
     produce(rig.cluster, topic, numbered(10), timestamp=when)
     source = await rig.start(topic)
     nothing: tuple[int, int | None] = (0, None)
-    assert source.lag == nothing
+    assert source.lag == (10, None), "before anything is read"
+    (row,) = [one for one in source.partition_status if one.partition == 0]
+    assert row == PartitionStatus(topic, 0, position=0, end=10)
     identity = by_partition(await source.streams())[topic, 0].identity
     batches = await read_messages(source, 10)
     assert source.lag == (10, when)
@@ -257,13 +261,13 @@ async def test_lag_counts_what_is_behind_and_names_the_oldest(rig: Rig, topic: s
     assert source.lag == nothing
 
 
-async def test_lag_stays_as_it_was_while_a_source_is_closed(rig: Rig, topic: str) -> None:
+async def test_the_lag_of_a_source_that_is_closed_is_not_known(rig: Rig, topic: str) -> None:
     when = 1_790_000_000_000
     produce(rig.cluster, topic, numbered(10), timestamp=when)
     source = await rig.start(topic)
     await read_messages(source, 10)
     await source.close()
-    assert source.lag == (10, when)
+    assert source.lag is None
     at_first = by_partition(await source.streams())[topic, 0].identity
     await open_all(source, {at_first: StreamState(10)})
     nothing: tuple[int, int | None] = (0, None)
@@ -288,6 +292,7 @@ async def test_what_waits_behind_an_open_transaction_is_lag_and_its_producer_is_
     event = await logged.next("open-transaction")
     assert (event["topic"], event["partition"], event["last_stable_offset"]) == (topic, 0, 3)
     ((producer, epoch),) = event["producers"]
+    assert source.lag is not None
     behind, since = source.lag
     assert behind == 5001
     assert since is not None
@@ -311,6 +316,7 @@ async def test_lag_counts_up_to_the_high_watermark_while_the_target_is_away(rig:
     assert foreign.flush(CALL_TIMEOUT_S) == 0
     produce(rig.cluster, topic, numbered(10))
     await source.streams()  # as a relay does at every attempt to connect
+    assert source.lag is not None
     assert source.lag[0] == 11
     foreign.abort_transaction(CALL_TIMEOUT_S)
 

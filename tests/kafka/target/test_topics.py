@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from functools import partial
 
 import pytest
@@ -102,8 +102,8 @@ async def test_a_topic_that_is_made_gets_its_sources_configuration(
 async def test_a_configuration_that_may_not_be_read_is_logged_and_the_topic_made(
     bridge: Rig, unique: Unique, log: LogCapture
 ) -> None:
-    async def unreadable(_topic: str) -> None:
-        return None
+    async def unreadable(topics: Collection[str]) -> dict[str, None]:
+        return dict.fromkeys(topics)
 
     topic = unique("made")
     target = bridge.target(source_configs=unreadable)
@@ -136,16 +136,44 @@ async def test_a_topic_that_cannot_be_made_names_topic_and_setting(bridge: Rig, 
     assert "topic-replication-factor" in str(refused.value)
 
 
-async def test_too_few_partitions_are_refused_with_both_numbers_and_the_settings(
+async def test_a_partition_that_the_target_lacks_waits_alone_and_goes_on_once_it_is_there(
     bridge: Rig, unique: Unique
 ) -> None:
-    topic = unique("few")
+    """As when a source topic has got more partitions."""
+    topic, other = unique("few"), unique("other")
     bridge.cluster.create_topic(topic, 2)
-    with pytest.raises(TargetRefused) as refused:
-        await opened(bridge.target(), kafka_stream(topic, 0, partitions=3))
-    assert (refused.value.limit, refused.value.found) == (3, 2)
-    for word in (topic, "2 partitions", "3", "add-partitions", "preserve-partitions"):
-        assert word in str(refused.value)
+    target = bridge.target()
+    streams = [kafka_stream(topic, n, partitions=3) for n in range(3)] + [kafka_stream(other, partitions=1)]
+    await opened(target, *streams)
+    *taken, waiting, elsewhere = [batch(stream, numbered(n, n)) for n, stream in enumerate(streams)]
+    receipts = await deliver(target, *taken, waiting, elsewhere)
+    assert [one.verdict for one in receipts] == [Verdict.STORED] * 2 + [Verdict.NOT_NOW, Verdict.STORED]
+    ((place, why),) = target.parked.items()
+    assert (place, why) == ((topic, 2), receipts[2].reason)
+    for word in ("TOO_FEW_PARTITIONS", f"partition 2 of {topic}", "which has 2", "add-partitions"):
+        assert word in why
+    bridge.cluster.add_partitions(topic, 3)
+    await opened(target, streams[2])  # as a relay does from time to time
+    assert target.parked == {}
+    (receipt,) = await deliver(target, waiting)
+    assert receipt.verdict is Verdict.STORED
+    assert await values(bridge.cluster, topic) == [b"m0", b"m1", b"m2"]
+
+
+async def test_a_topic_that_cannot_be_made_waits_alone_unless_it_is_the_only_one(
+    bridge: Rig, unique: Unique
+) -> None:
+    topic, impossible = unique("orders"), "x" * 250
+    target = bridge.target()
+    streams = [kafka_stream(impossible, partitions=1), kafka_stream(topic, partitions=1)]
+    await opened(target, *streams)
+    receipts = await deliver(target, *(batch(stream, numbered(1, 1)) for stream in streams))
+    assert [one.verdict for one in receipts] == [Verdict.NOT_NOW, Verdict.STORED]
+    assert "INVALID_TOPIC" in receipts[0].reason
+    assert [*target.parked] == [(impossible, 0)]
+    alone = bridge.target(lane=0)
+    with pytest.raises(TargetRefused, match="INVALID_TOPIC"):
+        await opened(alone, streams[0])
 
 
 async def test_partitions_are_added_where_that_is_set_also_under_a_running_bridge(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bridge.cli.status import describe
+from bridge.cli.status import describe, describe_bridge
 
 BRIDGE = {"name": "eu-to-us", "state": "FAILED", "source": "eu:orders", "target": "us"}
 
@@ -69,3 +69,23 @@ def test_where_one_member_has_all_lanes_there_is_nothing_to_say() -> None:
     assert lines(here=[0, 1], members=[member("node-1", 0, 1)], nobody=[]) == []
     alone = [member("node-1", 0, failed=(1,))]
     assert lines(here=[0], members=alone, nobody=[1]) == ["0 node-1 10.0.0.7 (failed there: 1)", "1 nobody"]
+
+
+def test_a_lag_that_is_not_known_is_said() -> None:
+    _, line = describe({"bridges": [{**BRIDGE, "sent": 3, "lag": None}]})
+    assert line == "bridge eu-to-us FAILED eu:orders -> us sent 3 lag unknown"
+
+
+def test_a_bridge_is_shown_with_all_that_it_reads() -> None:
+    rows = [
+        {"topic": "orders", "partition": 0, "position": 5, "end": 9, "lag": 4, "reason": None},
+        {"topic": "orders", "partition": 1, "position": 0, "end": 2, "lag": 2, "reason": "TOO_FEW: add some"},
+    ]
+    assert [*describe_bridge({**BRIDGE, "lag": 6, "partitions": rows})] == [
+        "bridge eu-to-us FAILED eu:orders -> us lag 6",
+        "partition orders/0 position 5 end 9 lag 4",
+        "partition orders/1 position 0 end 2 lag 2 (TOO_FEW: add some)",
+    ]
+    address = {"address": "orders", "position": 5, "end": 9, "lag": 4}
+    _, line = describe_bridge({**BRIDGE, "addresses": [address]})
+    assert line == "address orders position 5 end 9 lag 4"

@@ -30,6 +30,11 @@ class FakeControl:
     async def status(self) -> Mapping[str, Any]:
         return {"node": "edge", "bridges": []}
 
+    async def bridge(self, bridge: str) -> Mapping[str, Any]:
+        if bridge == "none":
+            raise NotFound("no such bridge", "bridge", found=bridge)
+        return {"name": bridge, "partitions": []}
+
     async def metrics_text(self) -> bytes:
         return b"core_bridge_lag_messages 7\n"
 
@@ -98,6 +103,11 @@ async def test_ready_says_why_not(client: Client, control: FakeControl) -> None:
     reply = await client.call("GET", "/ready")
     assert reply.status == 503
     assert (reply.value["ready"], reply.value["reasons"]) == (False, ["the journal is not open"])
+
+
+async def test_one_bridge_is_shown_by_its_name(client: Client) -> None:
+    assert (await client.call("GET", "/v1/bridges/eu-to-us")).value == {"name": "eu-to-us", "partitions": []}
+    assert (await client.call("GET", "/v1/bridges/none")).problem == (404, "NOT_FOUND")
 
 
 async def test_metrics_have_prometheus_type(client: Client) -> None:

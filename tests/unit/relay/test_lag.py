@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from bridge.errors import SourceUnavailable, TargetUnavailable
-from bridge.relay.lag import KNOWN_FOR_MS, MEASURE_INTERVAL_MS, Lag, LaneLags, total
+from bridge.relay.lag import KNOWN_FOR_MS, MEASURE_INTERVAL_MS, LaneLags, PartitionStatus, total
 from bridge.relay.lifecycle import State
 from tests.fakes.lanes import Bridge, FakeOwnership, failing
 from tests.fakes.virtual_time import VirtualClock, in_virtual_time
@@ -15,16 +15,16 @@ from tests.harness.eventually import until
 class FakeProbe:
     """`LagProbe` of a source with what a test says."""
 
-    def __init__(self, **lags: Lag) -> None:
-        self.lags: dict[int, Lag] = {int(lane[1:]): lag for lane, lag in lags.items()}
+    def __init__(self, **lags: int) -> None:
+        self.lags: dict[int, int] = {int(lane[1:]): lag for lane, lag in lags.items()}
         self.fails: SourceUnavailable | None = None
         self.measured = self.closed = 0
 
-    async def measure(self) -> Mapping[int, Lag]:
+    async def measure(self) -> Mapping[int, Sequence[PartitionStatus]]:
         self.measured += 1
         if self.fails is not None:
             raise self.fails
-        return self.lags
+        return {lane: [PartitionStatus("orders", lane, 0, end)] for lane, end in self.lags.items()}
 
     async def close(self) -> None:
         self.closed += 1
@@ -79,7 +79,7 @@ def test_a_sum_of_which_a_part_is_not_known_is_not_known() -> None:
 @in_virtual_time
 async def test_the_source_is_asked_while_the_target_is_away_at_the_first_start() -> None:
     """No lane is known: whoever divides them is at the target."""
-    ownership, probe = FakeOwnership(0, 1), FakeProbe(l0=(100, None), l1=(50, None))
+    ownership, probe = FakeOwnership(0, 1), FakeProbe(l0=100, l1=50)
     ownership.refuses = TargetUnavailable("connection refused")
     bridge = Bridge(ownership, probe=probe)
     assert bridge.relay.lag is None
@@ -88,15 +88,20 @@ async def test_the_source_is_asked_while_the_target_is_away_at_the_first_start()
     await until(lambda: bridge.relay.lag is not None, "the lag is known")
     assert bridge.relay.lag == (150, began_ms)
     assert not bridge.relay.lanes_known
-    probe.lags = {0: (200, None), 1: (50, None)}
+    probe.lags = {0: 200, 1: 50}
     await until(lambda: (bridge.relay.lag or (0, None))[0] == 250, "it grows")
     assert bridge.relay.lag == (250, began_ms), "with its age"
+    rows = await bridge.relay.partitions()
+    assert [(row.partition, row.position, row.end, row.lag) for row in rows] == [
+        (0, 0, 200, 200),
+        (1, 0, 50, 50),
+    ]
     await bridge.stop()
 
 
 @in_virtual_time
 async def test_the_source_is_asked_for_the_lanes_that_were_ours_when_the_target_is_lost() -> None:
-    ownership, probe = FakeOwnership(0, 2), FakeProbe(l0=(7, None), l1=(1_000, None), l2=(9, None))
+    ownership, probe = FakeOwnership(0, 2), FakeProbe(l0=7, l1=1_000, l2=9)
     bridge = Bridge(ownership, probe=probe)
     await bridge.start()
     await bridge.own(0, 2)
@@ -138,13 +143,13 @@ async def test_a_source_that_is_lost_keeps_what_waited_and_forgets_that_nothing_
 
 @in_virtual_time
 async def test_the_lag_of_a_lane_that_failed_is_measured_on() -> None:
-    probe = FakeProbe(l0=(74, None))
+    probe = FakeProbe(l0=74)
     bridge = Bridge(FakeOwnership(0), probe=probe)
     bridge.prepare = failing(0)
     await bridge.start()
     await bridge.until(State.FAILED)
     await until(lambda: (bridge.relay.lag or (0, None))[0] == 74, "the source has said")
-    probe.lags = {0: (80, None)}
+    probe.lags = {0: 80}
     await until(lambda: (bridge.relay.lag or (0, None))[0] == 80, "it goes on")
     await bridge.stop()
     closed = probe.closed

@@ -157,7 +157,7 @@ async def test_what_a_lane_has_parked_is_counted_and_said() -> None:
     await bridge.start()
     await bridge.own(0, 1)
     assert (bridge.relay.counts.parked, bridge.relay.counts.trouble) == (0, "")
-    bridge.made[1][0].parked = lambda: ["orders/3 stands still at offset 7: why"]
+    bridge.made[1][0].parked = lambda: {("orders", 3): "orders/3 stands still at offset 7: why"}
     seen = bridge.relay.counts
     assert (seen.parked, seen.trouble) == (1, "lane 1: orders/3 stands still at offset 7: why")
     await bridge.stop()

@@ -60,6 +60,7 @@ SHOWN: Final[dict[str, dict[str, str]]] = {
     "operations": {
         "url": "acceptance/test_logs.py::test_port_0_takes_a_free_one_and_the_log_names_it",
         "tokens": "acceptance/test_operations.py::test_management_needs_the_token_and_probes_do_not",
+        "partition-metrics": "unit/node/test_metering.py::test_partitions_are_metrics_where_that_is_set",
     },
     "duplicate-detection": {
         "id-cache-size": "acceptance/test_operations.py::test_a_full_id_cache_counts_what_it_forgets",

@@ -102,6 +102,7 @@ def test_the_reference_names_every_key_of_the_model(reference: Settings) -> None
         "Bridge.open-transaction-warn-after",
         "ClusterConnection.allow-direct-connections-only",
         "Node.watch-settings",
+        "Operations.partition-metrics",
     }
 
 
