@@ -9,6 +9,7 @@ from functools import partial
 
 import structlog
 
+from bridge.errors import listed
 from bridge.relay.counts import Counts
 from bridge.relay.lag import Lag, PartitionStatus
 from bridge.relay.lifecycle import State
@@ -75,7 +76,7 @@ class LaneRelays:
         if not reasons:
             return ""
         (first, reason), others = reasons[0], [str(lane) for lane, _ in reasons[1:]]
-        return self._of(first, reason) + (f" (FAILED too: lane {', '.join(others)})" if others else "")
+        return self._of(first, reason) + (f" (FAILED too: lane {listed(others)})" if others else "")
 
     @property
     def given_up(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator
 
-from bridge.errors import Conflict, Forbidden, TooBusy
+from bridge.errors import Conflict, Forbidden, TooBusy, listed
 from bridge.journal.rules import queue_filters
 from bridge.journal.rules.client_transactions import stale_lease
 from bridge.journal.rules.commands import (
@@ -124,7 +124,7 @@ def _check_not_shared(
     ]
     if bridges:
         what = address.name if queue is None else str(QueueName(address.name, queue))
-        detail = f"{what} is read by the bridges {', '.join(sorted(bridges))}"
+        detail = f"{what} is read by the bridges {listed(sorted(bridges))}"
         raise Conflict(detail, key="address" if queue is None else "queue", found=what)
 
 
@@ -373,7 +373,7 @@ def delete_address(group: Group, connection: sqlite3.Connection, command: Delete
     bridges = sorted(queue.bridge for queue in address.queues.values() if queue.bridge is not None)
     if bridges:
         raise Conflict(
-            f"{command.address} is read by the bridges {', '.join(bridges)}",
+            f"{command.address} is read by the bridges {listed(bridges)}",
             key="address",
             found=command.address,
         )

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from bridge.errors import listed
 from bridge.journal.sqlite import reader
 from bridge.journal.sqlite.reader import BridgeLag, find_address
 from bridge.journal.values.options import BridgeQueue, SharedNames
@@ -36,7 +37,7 @@ def find_shared(connection: sqlite3.Connection, selects: Callable[[str], bool], 
         if name.address in holders:
             queues.append(name)
             continue
-        others = ", ".join(str(QueueName(address, name.queue)) for address in holders)
+        others = listed(str(QueueName(address, name.queue)) for address in holders)
         if others and find_address(connection, name.address) is None:
             refused = f"{name}: there is no address {name.address}; the queue is {others}"
         missing.append(f"there is no queue {name} yet" + (f"; there is {others}" if others else ""))

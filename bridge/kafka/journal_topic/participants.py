@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from bridge.errors import TargetRefused
+from bridge.errors import TargetRefused, listed
 from bridge.kafka.records.record_batches import Offsets
 
 #: Name of the header.
@@ -157,4 +157,4 @@ def refused(transaction: str, why: str) -> TargetRefused:
 
 
 def _listed(found: Mapping[Participant, Outcome]) -> str:
-    return ", ".join(f"{one} {outcome.value}" for one, outcome in sorted(found.items(), key=lambda it: it[0]))
+    return listed(f"{one} {outcome.value}" for one, outcome in sorted(found.items(), key=lambda it: it[0]))

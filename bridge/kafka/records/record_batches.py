@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from bridge.errors import listed
 from bridge.kafka.records.topic_rules import NO_TIMESTAMP, TopicRules
 from bridge.messages.message import Header, Message
 
@@ -83,9 +84,7 @@ class TooLarge(Exception):
 
     def __init__(self, sizes: Mapping[int, int]) -> None:
         super().__init__(
-            ", ".join(
-                f"message {index} makes a record batch of {size} bytes" for index, size in sizes.items()
-            )
+            listed(f"message {index} makes a record batch of {size} bytes" for index, size in sizes.items())
         )
         #: By index among the messages appended: bytes of a record batch that holds it alone.
         self.sizes = sizes

@@ -23,7 +23,7 @@ from aiokafka.errors import KafkaError
 
 from bridge.errors import BridgeError, TargetUnavailable
 from bridge.kafka.client.connection import KafkaConnection
-from bridge.kafka.client.errors import is_fencing, is_for_good
+from bridge.kafka.client.errors import is_fencing, is_for_good, topics_named
 from bridge.kafka.client.metadata import ClusterClient
 from bridge.kafka.client.transaction_requests import Partition, ProducerState
 from bridge.kafka.journal_topic.participants import Mark, is_named
@@ -74,8 +74,7 @@ class LeftOpen:
         new = [tp for tp in tps if tp not in self._clear]
         if not new:
             return False
-        names = ", ".join(sorted({topic for topic, _ in new}))
-        with self._own.errors("Read", f"topics {names}"):
+        with self._own.errors("Read", topics_named(topic for topic, _ in new)):
             states = await self._states(new, may_be_gone=may_be_gone)
             found = {tp: state for tp, state in states.items() if state.open_from >= 0}
             decided = {tp: await self._is_committed(tp, state) for tp, state in found.items()}

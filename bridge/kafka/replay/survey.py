@@ -11,12 +11,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from aiokafka.errors import KafkaError
 from aiokafka.structs import TopicPartition
 
-from bridge.errors import SourceUnavailable, TargetUnavailable
+from bridge.errors import BridgeError, SourceUnavailable, TargetUnavailable, listed
 from bridge.kafka.client.connection import KafkaConnection
-from bridge.kafka.client.errors import Side, explaining
-from bridge.kafka.client.metadata import Cluster, ClusterClient
+from bridge.kafka.client.errors import Side, explaining, topics_named
+from bridge.kafka.client.metadata import Cluster, ClusterClient, Offset, Topic
 from bridge.kafka.journal_topic.partition_io import JournalLog
 from bridge.kafka.source.checksums import maybe_compacted
 from bridge.kafka.source.progress import Kind, Progress
@@ -27,8 +28,9 @@ from bridge.runtime.clock import SystemClock
 SETTLED_WITHIN_MS: Final = 75_000
 #: A topic and the number of a partition; aiokafka's TopicPartition is one.
 Part = tuple[str, int]
-#: Pause between two checks.
-_LOOK_PAUSE_MS: Final = 200
+#: Pause between two checks, and the number of look-ups of leaders while a partition has none.
+LOOK_PAUSE_MS: Final = 200
+LOOKS: Final = 150
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +69,8 @@ class Survey:
         if not asked:
             return {}
         with self._errors("Describe", _named(asked)):
-            async with self._connection.consuming() as consumer:
-                found: dict[Part, int] = await consumer.beginning_offsets(asked)
-        return found
+            async with ClusterClient(self._connection) as client:
+                return await self._offsets(client, asked, Offset.START)
 
     async def bounds(self, partitions: Iterable[Part], *, settle: bool) -> Mapping[Part, Bounds]:
         """The first offsets and ends. With `settle` the end is the high watermark, and the call waits for
@@ -79,31 +80,50 @@ class Survey:
         if not asked:
             return {}
         with self._errors("Describe", _named(asked)):
-            async with self._connection.consuming() as consumer:
-                starts = await consumer.beginning_offsets(asked)
-                stable = await consumer.end_offsets(asked)
-                ends = await self._settled(consumer, asked) if settle else stable
+            async with ClusterClient(self._connection) as client:
+                starts = await self._offsets(client, asked, Offset.START)
+                stable = await self._offsets(client, asked, Offset.STABLE)
+                ends = await self._settled(client, asked) if settle else stable
         compacted = await maybe_compacted(self._connection, {tp.topic for tp in asked})
         return {tp: Bounds(starts[tp], stable[tp], ends[tp], compacted=tp.topic in compacted) for tp in asked}
 
-    async def _settled(self, consumer: Any, asked: Collection[TopicPartition]) -> Mapping[Part, int]:
+    async def _offsets(
+        self, client: ClusterClient, asked: Collection[TopicPartition], which: Offset
+    ) -> dict[TopicPartition, int]:
+        """This offset of each partition; leaders that have changed meanwhile are looked up again."""
+        for look in range(1, LOOKS + 1):
+            topics = (await client.cluster(sorted({tp.topic for tp in asked}))).topics
+            leaders = {tp: _leader(tp, topics.get(tp.topic)) for tp in asked}
+            absent = [f"{tp.topic}/{tp.partition}" for tp, leader in leaders.items() if leader < 0]
+            try:
+                if not absent:
+                    return await client.offsets(leaders, which)
+            except KafkaError as error:
+                if not error.invalid_metadata or look == LOOKS:
+                    raise
+            await asyncio.sleep(LOOK_PAUSE_MS / 1000)
+        raise self._unavailable(
+            f"{listed(absent)}: no leader after {LOOKS * LOOK_PAUSE_MS} ms", key=absent[0]
+        )
+
+    async def _settled(
+        self, client: ClusterClient, asked: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, int]:
         """The high watermarks, once no open transaction hides anything below them."""
-        async with self._connection.consuming(isolation_level="read_uncommitted") as uncommitted:
-            ends: Mapping[Part, int] = await uncommitted.end_offsets(asked)
+        ends = await self._offsets(client, asked, Offset.HIGH)
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._settled_within_ms / 1000
         while True:
-            stable = await consumer.end_offsets(asked)
+            stable = await self._offsets(client, asked, Offset.STABLE)
             hidden = [tp for tp in asked if stable[tp] < ends[tp]]
             if not hidden:
                 return ends
             if clock() >= deadline:
                 break
-            await asyncio.sleep(_LOOK_PAUSE_MS / 1000)
-        kind = SourceUnavailable if self._side == "source" else TargetUnavailable
+            await asyncio.sleep(LOOK_PAUSE_MS / 1000)
         tp = hidden[0]
-        raise kind(
-            f"connector {self._connection.name}: {tp.topic}/{tp.partition}: an open transaction has hidden"
+        raise self._unavailable(
+            f"{tp.topic}/{tp.partition}: an open transaction has hidden"
             f" what is beyond offset {stable[tp]} of {ends[tp]} for {self._settled_within_ms} ms: what is"
             " missing cannot be told from what is hidden",
             key=f"topic {tp.topic}",
@@ -140,9 +160,18 @@ class Survey:
             if (mark.kind is Kind.SETTLED and mark.store == store if store else mark.kind is not Kind.FOREIGN)
         }
 
+    def _unavailable(self, what: str, **evidence: Any) -> BridgeError:
+        kind = SourceUnavailable if self._side == "source" else TargetUnavailable
+        return kind(f"connector {self._connection.name}: {what}", **evidence)
+
     def _errors(self, operation: str, resource: str) -> AbstractContextManager[None]:
         return explaining(self._connection.name, operation, resource, side=self._side)
 
 
 def _named(asked: Collection[TopicPartition]) -> str:
-    return f"topics {', '.join(sorted({tp.topic for tp in asked}))}"
+    return topics_named(tp.topic for tp in asked)
+
+
+def _leader(tp: TopicPartition, topic: Topic | None) -> int:
+    found = None if topic is None else topic.partitions.get(tp.partition)
+    return -1 if found is None else found.leader

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from bridge.errors import listed
+
 
 @dataclass(slots=True)
 class MissingTopics:
@@ -30,5 +32,5 @@ class MissingTopics:
 
     @property
     def reported(self) -> list[str]:
-        """The topics that are missing now, as texts."""
-        return [f"there is no topic {topic} (queue-name)" for topic in sorted(self._missing)]
+        """The topics that are missing now, as one text; none where none is."""
+        return [f"there is no topic {listed(sorted(self._missing))} (queue-name)"] if self._missing else []

@@ -22,6 +22,7 @@ from bridge.kafka.client import producers
 from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.client.errors import explained
 from bridge.kafka.client.metadata import topics_as_seen
+from bridge.kafka.client.pieces import PARTITIONS_AT_ONCE, pieces
 from bridge.kafka.client.throttling import Throttle
 from bridge.kafka.journal_topic.journal_topic import JournalTopic
 from bridge.kafka.journal_topic.lane_state import LaneState
@@ -297,8 +298,11 @@ class TargetLane:
 
     async def ends(self, tps: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The end offsets of these partitions, those that are known. Raises: TargetUnavailable."""
-        async with self._asking():
-            return await truncation.ends(self._producer.client, tps)
+        found: dict[TopicPartition, int] = {}
+        for piece in pieces(tps, PARTITIONS_AT_ONCE):
+            async with self._asking():
+                found |= await truncation.ends(self._producer.client, piece)
+        return found
 
     @contextlib.asynccontextmanager
     async def _asking(self) -> AsyncIterator[None]:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from bridge.errors import TargetRefused
 from bridge.kafka.records.identity import partition_of
 from bridge.kafka.records.topic_rules import TopicRules
-from bridge.kafka.target.options import KafkaTargetOptions
 from bridge.relay.ports import Stream
 
 
@@ -15,7 +14,8 @@ def why_parked(
     stream: Stream,
     rules: Mapping[str, TopicRules],
     refused: Mapping[str, TargetRefused],
-    options: KafkaTargetOptions,
+    *,
+    preserve_partitions: bool,
 ) -> str:
     """The reason, as `CODE: detail`, why nothing of this stream can be written; empty: it can.
 
@@ -23,7 +23,7 @@ def why_parked(
         stream: one that is open.
         rules: the rules of the topics that are there.
         refused: by topic, why nothing can be written to it.
-        options: the bridge's settings.
+        preserve_partitions: whether a message stays in the partition of its number.
     """
     if stream.empty:
         return ""
@@ -31,7 +31,7 @@ def why_parked(
     if topic in refused:
         return f"{refused[topic].code}: {refused[topic].detail}"
     number = partition_of(stream.identity)
-    if topic not in rules or number is None or not options.preserve_partitions:
+    if topic not in rules or number is None or not preserve_partitions:
         return ""
     there = rules[topic].partitions
     if number < there:

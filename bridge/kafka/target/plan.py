@@ -203,7 +203,12 @@ class Plan:
     def _why_not_now(self, stream: Stream, batch: Batch) -> str:
         """The reason why the topics cannot take the batch as they are now; empty: they can."""
         setting = self._setting
-        parked = why_parked(stream, setting.topics, setting.refused, setting.options)
+        parked = why_parked(
+            stream,
+            setting.topics,
+            setting.refused,
+            preserve_partitions=setting.options.preserve_partitions,
+        )
         if parked or stream.empty:
             return parked
         absent = self._absent(stream, batch)

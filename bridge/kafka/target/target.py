@@ -200,7 +200,12 @@ class KafkaTarget:
         """The parked source partitions, each with the reason why nothing of it can be written."""
         found: dict[tuple[str, int], str] = {}
         for one in self._open.values():
-            why = why_parked(one.stream, self._rules, self._refused, self._options)
+            why = why_parked(
+                one.stream,
+                self._rules,
+                self._refused,
+                preserve_partitions=self._options.preserve_partitions,
+            )
             if why:
                 found[one.stream.address, partition_of(one.stream.identity) or 0] = why
         return found

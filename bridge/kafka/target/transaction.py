@@ -17,6 +17,7 @@ from aiokafka.errors import IllegalOperation, KafkaError
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.structs import RecordMetadata
 
+from bridge.errors import listed
 from bridge.kafka.client import producers
 from bridge.kafka.client.connection import END_TRANSACTION_TIMEOUT_MS
 from bridge.kafka.client.error_codes import RECORD_ERRORS
@@ -75,9 +76,7 @@ class BatchesRefused(Exception):
     """The broker will never take these record batches as they are; the transaction is lost."""
 
     def __init__(self, refused: Sequence[Refusal]) -> None:
-        super().__init__(
-            ", ".join(f"{one.batch.topic}/{one.batch.partition}: {one.error!r}" for one in refused)
-        )
+        super().__init__(listed(f"{one.batch.topic}/{one.batch.partition}: {one.error!r}" for one in refused))
         self.refused = refused
 
     @property

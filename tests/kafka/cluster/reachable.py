@@ -88,6 +88,14 @@ class Reachable:
         count = partitions if replicas is None else len(replicas)
         self.await_leaders(topic, count)
 
+    def create_topics(self, topics: Sequence[str]) -> None:
+        """Make topics of one partition, all in one request."""
+        admin = self.admin()
+        new = [_ADMIN.NewTopic(topic, 1, -1) for topic in topics]
+        for made in admin.create_topics(new, operation_timeout=CALL_TIMEOUT_S).values():
+            made.result(CALL_TIMEOUT_S)
+        self.await_leaders(topics[-1])
+
     def delete_topic(self, topic: str) -> None:
         """Delete a topic and wait until it has gone."""
         admin = self.admin()

@@ -5,9 +5,10 @@ import asyncio
 import pytest
 
 from bridge.errors import Conflict
+from bridge.relay.lag import PartitionStatus
 from bridge.relay.lanes import STANDBY
 from bridge.relay.lifecycle import Command, State
-from bridge.workers.channel import Want, Wanted
+from bridge.workers.channel import Ask, Rows, Want, Wanted
 from bridge.workers.remote import RemoteBridge
 from tests.fakes.virtual_time import in_virtual_time
 from tests.fakes.workers import report
@@ -19,7 +20,7 @@ class Bridge(RemoteBridge):
     """A bridge and what its workers were told."""
 
     def __init__(self, *workers: int) -> None:
-        self.told: list[Want] = []
+        self.told: list[Want | Ask] = []
         super().__init__("orders", self.told.append)
         for worker in workers:
             self.attached(worker)
@@ -291,3 +292,29 @@ async def test_its_lanes_are_those_of_all_workers_that_live() -> None:
     assert bridge.owned_lanes == [0, 3, 4]
     bridge.detached(1)
     assert bridge.owned_lanes == [0]
+
+
+async def test_the_partitions_of_all_workers_are_asked_for_and_shown_in_order() -> None:
+    bridge = Bridge(1, 2)
+    asking = asyncio.create_task(bridge.partitions())
+    await asyncio.sleep(0)
+    ask = bridge.told[-1]
+    assert ask == Ask("orders", 1)
+    late, some, more = (PartitionStatus("orders", number, 0, number) for number in (2, 0, 1))
+    bridge.answered(1, Rows("orders", 1, (late,), more=False))
+    bridge.answered(2, Rows("orders", 7, (late,), more=False))  # to no question that waits
+    bridge.answered(2, Rows("orders", 1, (some,), more=True))
+    await asyncio.sleep(0)
+    assert not asking.done()
+    bridge.answered(2, Rows("orders", 1, (more,), more=False))
+    assert await asking == [some, more, late]
+
+
+async def test_a_worker_that_dies_with_a_question_is_not_waited_for() -> None:
+    bridge = Bridge(1, 2)
+    asking = asyncio.create_task(bridge.partitions())
+    await asyncio.sleep(0)
+    row = PartitionStatus("orders", 0, 3, 5)
+    bridge.answered(1, Rows("orders", 1, (row,), more=False))
+    bridge.detached(2)
+    assert await asking == [row]

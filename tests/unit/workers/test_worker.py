@@ -3,17 +3,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from structlog.testing import LogCapture
 
 from bridge.errors import TargetRefused
 from bridge.relay.counts import Counts
+from bridge.relay.lag import PartitionStatus
 from bridge.relay.lifecycle import Command, State
 from bridge.workers import worker
 from bridge.workers.channel import (
     MOST_LANES_NAMED,
+    MOST_REASON_CHARS,
+    Ask,
     Begin,
     Channel,
     Failed,
@@ -21,6 +24,7 @@ from bridge.workers.channel import (
     Ready,
     Renew,
     Report,
+    Rows,
     Stop,
     Want,
     Wanted,
@@ -107,6 +111,24 @@ async def test_it_does_what_is_wanted_and_says_so() -> None:
         running.order(3, Wanted.STOPPED)
         assert (await running.report(order=3)).state is State.STOPPED
         assert orders.commands == [START, PAUSE, STOP]
+
+
+async def test_it_sends_its_partitions_in_lines_that_a_channel_takes() -> None:
+    async with working() as running:
+        rows = [PartitionStatus("x" * 249, number, 0, 2**50, "\0" * 5_000) for number in range(61)]
+        running.bridges["orders"].rows = rows
+        running.channel.send(Ask("orders", 7))
+        running.channel.send(Ask("gone", 8))
+        found: list[PartitionStatus] = []
+        more = {7: True, 8: True}
+        async with asyncio.timeout(PATIENCE_S):
+            while any(more.values()):
+                message = await running.channel.receive()
+                if isinstance(message, Rows):
+                    found += message.rows
+                    more[message.number] = message.more
+        assert [row.partition for row in found] == [*range(61)]
+        assert found[0] == replace(rows[0], reason="\0" * MOST_REASON_CHARS)
 
 
 async def test_a_report_names_an_order_only_once_it_is_carried_out() -> None:
