@@ -56,7 +56,7 @@ class KafkaLagProbe:
                 continue
             at = self._position(one, marks.get(one.tp), has_run=has_run)
             at = end if at is None else min(max(at, begins[one.tp]), end)
-            rows[lane].append(PartitionStatus(*one.tp, at, end))
+            rows[lane].append(PartitionStatus(one.tp.topic, one.tp.partition, at, end))
         return {lane: found for lane, found in rows.items() if lane not in unknown}
 
     def _lane_of(self, tp: TopicPartition) -> int:

@@ -301,7 +301,7 @@ class LaneReading:
     def partition_status(self) -> list[PartitionStatus]:
         """The open partitions, with what of each waits."""
         return [
-            PartitionStatus(*tp, cursor.settled, self._end_of(tp, cursor))
+            PartitionStatus(tp.topic, tp.partition, cursor.settled, self._end_of(tp, cursor))
             for tp, cursor in self._by_partition.items()
         ]
 
