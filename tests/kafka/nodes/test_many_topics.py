@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ async def test_a_bridge_over_many_topics_starts_gains_more_and_starts_again(
     clusters.a.create_topics(topics[:TOPICS])
     produce(clusters.a, topics[0], numbered(2))
     produce(clusters.a, topics[TOPICS - 1], numbered(2))
-    selects = {"selects": lambda topic: topic.startswith(f"{run}.")}
+    selects: dict[str, Any] = {"selects": lambda topic: topic.startswith(f"{run}.")}
     async with lane(clusters.a, clusters.b, unique("many")) as made:
         await made.start(**selects)
         for topic in (topics[0], topics[TOPICS - 1]):

@@ -251,7 +251,8 @@ async def test_lag_counts_what_is_behind_and_names_the_oldest(rig: Rig, topic: s
     produce(rig.cluster, topic, numbered(10), timestamp=when)
     source = await rig.start(topic)
     nothing: tuple[int, int | None] = (0, None)
-    assert source.lag == (10, None), "before anything is read"
+    unread: tuple[int, int | None] = (10, None)
+    assert source.lag == unread, "before anything is read"
     (row,) = [one for one in source.partition_status if one.partition == 0]
     assert row == PartitionStatus(topic, 0, position=0, end=10)
     identity = by_partition(await source.streams())[topic, 0].identity

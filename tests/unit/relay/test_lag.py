@@ -82,7 +82,6 @@ async def test_the_source_is_asked_while_the_target_is_away_at_the_first_start()
     ownership, probe = FakeOwnership(0, 1), FakeProbe(l0=100, l1=50)
     ownership.refuses = TargetUnavailable("connection refused")
     bridge = Bridge(ownership, probe=probe)
-    assert bridge.relay.lag is None
     await bridge.start()
     began_ms = VirtualClock().wall_ms()
     await until(lambda: bridge.relay.lag is not None, "the lag is known")

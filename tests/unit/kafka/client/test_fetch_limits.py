@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.kafka.client.fetch_limits import FETCH_MAX_WAIT_MS, fetch_options
+from bridge.kafka.client.fetch_limits import FETCH_MAX_WAIT_MS, MOST_MAX_WAIT_MS, fetch_options
 
 MIB = 2**20
 
@@ -14,11 +14,16 @@ MIB = 2**20
     [(0, 2 * MIB), (1, 2 * MIB), (2, 2 * MIB), (4, MIB), (5, 4 * MIB // 5), (1_000, MIB // 16)],
 )
 def test_each_partition_has_room_in_every_fetch(partitions: int, part: int) -> None:
-    assert fetch_options(MIB, {}, partitions) == {
-        "fetch_max_wait_ms": FETCH_MAX_WAIT_MS,
-        "max_partition_fetch_bytes": part,
-        "fetch_max_bytes": 4 * MIB,
-    }
+    options = fetch_options(MIB, {}, partitions)
+    assert (options["max_partition_fetch_bytes"], options["fetch_max_bytes"]) == (part, 4 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "wait_ms"),
+    [(1, FETCH_MAX_WAIT_MS), (500, FETCH_MAX_WAIT_MS), (1_000, 200), (10_000, MOST_MAX_WAIT_MS)],
+)
+def test_a_fetch_that_names_many_partitions_may_wait_longer(partitions: int, wait_ms: int) -> None:
+    assert fetch_options(MIB, {}, partitions)["fetch_max_wait_ms"] == wait_ms
 
 
 def test_small_batches_are_fetched_in_larger_parts() -> None:
