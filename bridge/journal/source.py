@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
-from bridge.errors import JournalFailed, JournalUnavailable, SourceGap
+from bridge.errors import JournalUnavailable, SourceGap
 from bridge.journal.batching import Cutter
 from bridge.journal.journal import Journal
 from bridge.journal.rules.commands import BeginCommand, SettleCommand
@@ -43,8 +43,6 @@ READ_AT_ONCE: Final = 8
 
 #: Stands for the receipts that never came.
 _NO_RECEIPT: Final = Receipt("", Verdict.STORED, 0)
-#: SQLite's codes for a file that no retry repairs.
-_DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 @dataclass(slots=True)
@@ -326,9 +324,7 @@ class JournalSource:
         except BodyGone as error:
             raise JournalUnavailable(error.detail) from error
         except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without the extended part
-            kind = JournalFailed if code in _DAMAGED else JournalUnavailable
-            raise kind(f"the journal cannot be read ({error})") from error
+            raise JournalUnavailable(f"the journal cannot be read ({error})") from error
 
     # -- settling --------------------------------------------------------------------------------------
 

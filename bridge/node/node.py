@@ -117,6 +117,7 @@ class Node:
         self._removes_unused = False
         #: Whether the log's last word of the disk is that it is full, and of which addresses.
         self._logged_disk_full = False
+        self._logged_damaged = 0
         self._logged_full: Mapping[str, FullAddress] = {}
         self._tallies: dict[str | None, logs.Tally] = {}
         self.reloads = parts.reloads(self)
@@ -250,7 +251,10 @@ class Node:
         tally.add(count)
 
     async def _watch_journal(self, journal: Journal) -> None:
-        """Log once that the disk, or an address, has no room, and once that it has room again."""
+        """Log once that the disk, or an address, has no room, and once that it has room again.
+
+        Log each damaged place of the journal.
+        """
         self._logged_full = self._log_full(self._logged_full, journal.full_addresses())
         disk_full = journal.disk_full
         if disk_full and not self._logged_disk_full:
@@ -258,6 +262,9 @@ class Node:
         elif self._logged_disk_full and not disk_full:
             self._log.info("journal-room", directory=str(journal.options.directory))
         self._logged_disk_full = disk_full
+        for place in journal.damaged[self._logged_damaged :]:
+            self._log.error("journal-damaged", directory=str(journal.options.directory), place=place)
+            self._logged_damaged += 1
         await asyncio.sleep(_LOOK_S)
 
     def _log_full(

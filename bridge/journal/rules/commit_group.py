@@ -258,8 +258,6 @@ class Group:
         self.dropped_queues.append((address.address_id, queue.name))
         queue.name, queue.bridge = name, bridge
         address.queues[name] = queue
-        renamed = (name, bridge, queue.queue_id)
-        self.statements.append(("UPDATE queues SET name = ?, bridge = ? WHERE queue_id = ?", renamed))
         self.change_queue(address, queue)
 
     def require_queue(self, address_name: str, queue_name: str) -> QueueState:

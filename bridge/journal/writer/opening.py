@@ -18,7 +18,7 @@ from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.configuring import make_declared
 from bridge.journal.rules.log_lines import Logbook
 from bridge.journal.rules.state import State
-from bridge.journal.sqlite.database import connect_writer, damage, open_failure
+from bridge.journal.sqlite.database import Trouble, classify, connect_writer, damage, open_failure
 from bridge.journal.values.options import JournalOptions
 from bridge.journal.writer.loading import load_state
 from bridge.journal.writer.rows import CommitFailed, write_group
@@ -117,7 +117,7 @@ def reconnect(
         before: the state until the failure.
 
     Raises:
-        sqlite3.Error, msgspec.DecodeError: it cannot be read.
+        sqlite3.Error, msgspec.DecodeError: it cannot be read, or written for another reason than room.
         JournalFailed: it cannot be opened, or is another journal.
     """
     connection = connect_writer(path, create=False)
@@ -133,10 +133,27 @@ def reconnect(
                 limit=identity.store,
                 found=found,
             )
+        _check_writable(connection, path)
     except BaseException:
         connection.close()
         raise
     return Prepared(path, identity, connection, state)
+
+
+def _check_writable(connection: sqlite3.Connection, path: Path) -> None:
+    """Commit a change of nothing: a disk that can be read only is no open journal. One without room is.
+
+    Raises: sqlite3.Error.
+    """
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("UPDATE sequence SET next = next")
+        connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        if classify(error, path, at_commit=True) is not Trouble.FULL:
+            raise
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 def _identify(connection: sqlite3.Connection, state: State, clock: Clock) -> Identity:
