@@ -57,6 +57,8 @@ class QueueState:
     automatic: bool = False
     #: Whether it ever had a reader, or a bridge has taken messages from it.
     used: bool = False
+    #: How often its row was written.
+    version: int = 0
     #: By the name of the lease that a bridge has asked for; in memory only.
     reserved: dict[str, Reservation] = field(default_factory=dict)
 

@@ -97,6 +97,7 @@ CREATE TABLE queues (
     filter     TEXT NOT NULL DEFAULT '',    -- the condition on the messages that arrive; '': all
     messages   INTEGER,             -- addressed to it and not settled; NULL: all stored beyond next and cursor
     auto_created INTEGER NOT NULL DEFAULT 0,
+    version    INTEGER NOT NULL,    -- how often this row was written (`journal.identity` has the newest)
     crc        INTEGER NOT NULL,
     UNIQUE (address_id, name)
 );

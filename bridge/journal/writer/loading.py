@@ -47,17 +47,17 @@ def load_state(connection: sqlite3.Connection, options: JournalOptions, before: 
     _load_addresses(connection, options, state)
     filters = {} if before is None else before.filters()
     for row in connection.execute(
-        "SELECT queue_id, address_id, name, bridge, next, cursor, filter, messages, auto_created, crc"
-        " FROM queues"
+        "SELECT queue_id, address_id, name, bridge, next, cursor, filter, messages, auto_created,"
+        " version, crc FROM queues"
     ):
         queue_id, address_id, name, bridge, next_position, packed, condition, *rest = check_row(
             "queues", row, 3
         )
         address, cursor = state.by_id[address_id], Cursor.unpack(next_position, packed)
         filter_ = filters.get(condition) or _filter(address.name, name, condition)
-        messages, made = rest
+        messages, made, version = rest
         came = (bool(made & AUTOMATIC), bool(made & USED))
-        state.add_queue(address, QueueState(queue_id, name, bridge, cursor, filter_, messages, *came))
+        state.add_queue(address, QueueState(queue_id, name, bridge, cursor, filter_, messages, *came, version))
     for address_id, gone in load_gone(connection):
         if (of := state.by_id.get(address_id)) is not None:
             of.gone = gone

@@ -19,6 +19,12 @@ from bridge.journal.rules.configuring import make_declared
 from bridge.journal.rules.log_lines import Logbook
 from bridge.journal.rules.state import State
 from bridge.journal.sqlite.database import Trouble, classify, connect_writer, damage, open_failure
+from bridge.journal.sqlite.identity_file import (
+    Reached,
+    check_files,
+    not_as_it_was,
+    read_reached,
+)
 from bridge.journal.values.options import JournalOptions
 from bridge.journal.writer.loading import load_state
 from bridge.journal.writer.rows import CommitFailed, write_group
@@ -84,10 +90,15 @@ def prepare(path: Path, options: JournalOptions, clock: Clock) -> Prepared:
     Raises:
         JournalFailed: see `Journal.open`.
     """
+    reached = read_reached(path.parent)
+    if reached is not None:
+        check_files(path, reached)
     connection = connect_writer(path, create=True)
     try:
         try:
             state = load_state(connection, options)  # before the first write: a damaged file stays as it is
+            if reached is not None:
+                check_reached(connection, path, reached, state)
             identity = _identify(connection, state, clock)
             group = _make_configured(connection, state, options, identity, clock)
             _fit_ids(group)
@@ -98,7 +109,7 @@ def prepare(path: Path, options: JournalOptions, clock: Clock) -> Prepared:
     except sqlite3.Error as error:
         connection.close()
         raise open_failure(path, error) from error
-    except (msgspec.DecodeError, LookupError, TypeError) as error:
+    except (msgspec.DecodeError, LookupError, TypeError, ValueError) as error:
         connection.close()
         raise damage(path, error) from error
     except BaseException:
@@ -154,6 +165,28 @@ def _check_writable(connection: sqlite3.Connection, path: Path) -> None:
             raise
         if connection.in_transaction:
             connection.execute("ROLLBACK")
+
+
+def check_reached(connection: sqlite3.Connection, path: Path, reached: Reached, state: State) -> None:
+    """Check that the journal, as it was loaded, has come as far as before. Raises: JournalDamaged."""
+    (node_id,) = connection.execute("SELECT value FROM meta WHERE key = 'node-id'").fetchone() or (None,)
+    queues = [queue for address in state.by_id.values() for queue in address.queues.values()]
+    versions = {queue.queue_id: queue.version for queue in queues}
+    if node_id != reached.node_id:
+        detail = f"the journal {path} is another node's: {node_id}; expected {reached.node_id}"
+    elif state.sequence < reached.sequence or state.lines < reached.lines:
+        detail = (
+            f"the journal {path} has lost its newest commits: it ends at position {state.sequence}, and had"
+            f" come to {reached.sequence}; at delivery-log line {state.lines}, and had come to {reached.lines}"
+        )
+    elif versions.get(reached.queue_id, reached.queue_version) < reached.queue_version:
+        detail = (
+            f"the journal {path} has lost its newest commits: what readers had leased, acknowledged or made"
+            f" since its log was last copied"
+        )
+    else:
+        return
+    raise not_as_it_was(path, detail)
 
 
 def _identify(connection: sqlite3.Connection, state: State, clock: Clock) -> Identity:

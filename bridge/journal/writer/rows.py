@@ -48,11 +48,12 @@ _UPSERT_ADDRESS = (
 )
 _UPSERT_QUEUE = (
     "INSERT INTO queues"
-    " (queue_id, address_id, name, bridge, next, cursor, filter, messages, auto_created, crc)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " (queue_id, address_id, name, bridge, next, cursor, filter, messages, auto_created, version, crc)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
     " ON CONFLICT (queue_id) DO UPDATE SET name = excluded.name, bridge = excluded.bridge,"
     " next = excluded.next, cursor = excluded.cursor, filter = excluded.filter,"
-    " messages = excluded.messages, auto_created = excluded.auto_created, crc = excluded.crc"
+    " messages = excluded.messages, auto_created = excluded.auto_created, version = excluded.version,"
+    " crc = excluded.crc"
 )
 _UPSERT_POSITION = (
     "INSERT INTO positions (bridge, stream, next, run, checksum, epoch, moved_to, principal, node, crc)"
@@ -200,6 +201,9 @@ def _write_changes(group: Group, connection: sqlite3.Connection) -> int:
             for a in group.changed_addresses.values()
         ],
     )  # fmt: skip
+    for _, queue in group.changed_queues.values():
+        queue.version += 1
+        group.written_queue = (queue.queue_id, queue.version)
     queues = [
         _checked(
             queue.queue_id,
@@ -211,6 +215,7 @@ def _write_changes(group: Group, connection: sqlite3.Connection) -> int:
             queue.condition,
             queue.messages,
             AUTOMATIC * queue.automatic + USED * queue.used,
+            queue.version,
         )
         for address, queue in group.changed_queues.values()
     ]

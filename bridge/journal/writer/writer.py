@@ -23,6 +23,7 @@ from bridge.journal.rules.log_lines import Logbook
 from bridge.journal.rules.state import State
 from bridge.journal.sqlite.damage import ADVICE, FoundDamage, is_damage
 from bridge.journal.sqlite.database import Trouble, classify, described_error, is_read_only
+from bridge.journal.sqlite.identity_file import IdentityFile, Reached
 from bridge.journal.sqlite.vacuum import Space
 from bridge.journal.values.options import GROUP_BYTES, GROUP_COMMANDS, RETRY_MS, BridgeQueue, JournalOptions
 from bridge.journal.writer.blocked_commands import BlockedCommands, Stage
@@ -89,6 +90,7 @@ class Writer:
         #: woken.
         self._doubtful: list[Overlay] = []
         self._doubtful_events = CommittedEvents()
+        self._identity_file = IdentityFile(self._path.parent)
         self._adopt(prepared.connection, prepared.state)
         self._room.begin(self._space)
 
@@ -98,6 +100,7 @@ class Writer:
         #: The position that the file has certainly reached; the state's may be ahead of it while a group is
         #: stored.
         self._sequence = state.sequence
+        self._identity_file.begin(Reached(self._identity.node_id, state.sequence, state.lines))
         self._space = Space(
             connection,
             self._path,
@@ -126,9 +129,15 @@ class Writer:
         self._inbox.put(command)
 
     def stop(self) -> None:
-        """Commit the commands that wait, answer the blocked ones with STOPPING, close. Returns when done."""
+        """Commit the commands that wait, and answer the blocked ones with STOPPING. Returns when done."""
         self._inbox.put(_Ask.STOP)
         self._thread.join()
+
+    def close(self) -> None:
+        """Copy the log into the file and close it, as the last connection of the process."""
+        self._room.give_up()  # copying the log may take it
+        self._space.close()
+        self._identity_file.close()
 
     def let_go(self) -> None:
         """Block no client's transaction from now on: those that are blocked are stored, or get STOPPING."""
@@ -141,8 +150,6 @@ class Writer:
         except Exception as error:  # noqa: BLE001 - whatever it was, every command gets an answer
             self._give_up(error)
         self._answer(self._blocked.take_all(), Stopping("the node is stopping"))
-        self._room.give_up()  # copying the log may take it
-        self._space.close()
 
     def _work(self) -> None:
         """Do one turn: the commands that wait, and behind them those that have come since."""
@@ -239,6 +246,7 @@ class Writer:
             self._fail(group, commands, error)
             return
         self._sequence = self.state.sequence
+        self._identity_file.reached(self._sequence, self.state.lines, group.written_queue)
         for overlay in group.overlays.values():
             overlay.commit()
         group.answer_commits()

@@ -109,7 +109,7 @@ def _without_empty(queues: Mapping[int, Mapping[str, QueueView]]) -> dict[int, M
 
 def alter_queues(directory: Path, change: str) -> None:
     """Change rows of `queues` in a closed journal, as if they had been stored so."""
-    columns = "queue_id, address_id, name, bridge, next, cursor, filter, messages, auto_created"
+    columns = "queue_id, address_id, name, bridge, next, cursor, filter, messages, auto_created, version"
     with contextlib.closing(sqlite3.connect(directory / FILE_NAME)) as connection:
         connection.execute(f"UPDATE queues SET {change}")
         for row in connection.execute(f"SELECT {columns} FROM queues").fetchall():

@@ -245,7 +245,7 @@ async def test_a_directory_that_cannot_be_written_is_named(public_directory: Pat
 @pytest.mark.processes
 async def test_a_journal_file_that_cannot_be_written_is_named(public_directory: Path) -> None:
     path = await filled(public_directory)
-    hand_over(public_directory, path, public_directory / LOCK_NAME)
+    hand_over(public_directory, *public_directory.iterdir())
     path.chmod(0o444)
     detail, found = await open_in_another_process(public_directory, str(NOBODY))
     assert f"the journal {path} cannot be written" in detail
