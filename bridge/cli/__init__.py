@@ -40,7 +40,7 @@ COMMANDS: Final = {
     "dead-letters": ("bridge.cli.dead_letters", "list or resend what bridges could not deliver"),
     "replay": ("bridge.cli.replay", "send again what a reconciliation found lost"),
     "forget": ("bridge.cli.forget", "drop the queues of a bridge that is gone, or a readers' queue"),
-    "journal": ("bridge.cli.journal", "let a restored or copied journal go on as another one"),
+    "journal": ("bridge.cli.journal", "decide about a journal that was restored, copied or damaged"),
     "positions": ("bridge.cli.positions", "decide where a stopped bridge goes on"),
     "lanes": ("bridge.cli.lanes", "cut a bridge from Kafka to Kafka into another number of lanes"),
     "reconcile": (

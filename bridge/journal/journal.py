@@ -137,7 +137,9 @@ class Journal:
             return
         self._closed = True
         await asyncio.to_thread(self._writer.stop)
-        await asyncio.to_thread(self._readers.close)  # so that the writer copies the log, and no other connection
+        await asyncio.to_thread(
+            self._readers.close
+        )  # so that the writer copies the log, and no other connection
         await asyncio.to_thread(self._writer.close)
         await asyncio.sleep(0)  # the last answers are on their way through the loop
         self._lock.release()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -86,6 +86,17 @@ ADVICE: Final = (
     "Everything else can be read. Stop the node, copy its data directory away, and see what is lost with "
     "core-bridge journal skip-damaged --dry-run (docs/operations.md, A damaged journal)"
 )
+
+
+def check_form(connection: sqlite3.Connection, tables: Iterable[str]) -> None:
+    """Check that these tables and their indexes have their form. SQLite checks only what it reads.
+
+    Raises: DamagedRow; sqlite3.DatabaseError.
+    """
+    for table in tables:
+        found = connection.execute(f"PRAGMA quick_check({table})").fetchall()
+        if found != [("ok",)]:
+            raise DamagedRow(table, "?", str(found[0][0]))
 
 
 def required_row(

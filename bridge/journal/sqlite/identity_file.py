@@ -1,8 +1,8 @@
 """The file beside the journal that says how far the journal had come: `journal.identity`.
 
-SQLite takes an empty file for a new database, and a database whose write-ahead log is gone or cut short for a whole
-one. This file says that there was a journal, and how far it had come. It is written after each commit and not synced:
-after a loss of power it may say less than the journal has, never more.
+SQLite takes an empty file for a new database, and a database whose write-ahead log is gone or cut short for
+a whole one. This file says that there was a journal, and how far it had come. It is written after each commit
+and not synced: after a loss of power it may say less than the journal has, never more.
 """
 
 from __future__ import annotations
@@ -52,13 +52,15 @@ def read_reached(directory: Path) -> Reached | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise JournalDamaged(f"{path} cannot be read: {error.strerror}; {ADVICE}", found=str(path)) from error
+        raise JournalDamaged(
+            f"{path} cannot be read ({error.strerror}): {ADVICE}", found=str(path)
+        ) from error
     with contextlib.suppress(ValueError, TypeError):
         node_id, *numbers, _ = line.decode("ascii").removeprefix(_FORM).split()
         reached = Reached(node_id, *map(int, numbers))
         if reached.encode() == line:
             return reached
-    raise JournalDamaged(f"{path} is damaged; {ADVICE}", key="node.data-directory", found=str(path))
+    raise JournalDamaged(f"{path} is damaged: {ADVICE}", key="node.data-directory", found=str(path))
 
 
 def check_files(path: Path, reached: Reached) -> None:
@@ -87,8 +89,9 @@ class IdentityFile:
         self._now: Reached | None = None
 
     def begin(self, reached: Reached) -> None:
-        """Write how far the journal has come when it is opened; durable. Without room for the file there is none:
-        the next opening tries again.
+        """Write how far the journal has come when it is opened; durable.
+
+        On a full disk there may be no file: the next opening tries again.
         """
         with contextlib.suppress(OSError):
             if self._descriptor is None:

@@ -18,7 +18,7 @@ from bridge.journal.sqlite.damage import (
 )
 from bridge.journal.sqlite.large_bodies import with_large
 from bridge.journal.values.options import REPLAYED_QUEUE, BridgeQueue
-from bridge.journal.values.queue_cursor import Cursor
+from bridge.journal.values.queue_cursor import Cursor, Interval
 from bridge.journal.values.row_checksums import row_checksum
 from bridge.journal.values.store import AddressStatus, QueueStatus
 from bridge.journal.values.stored_block import END, StoredBlock
@@ -278,6 +278,13 @@ def was_trimmed(connection: sqlite3.Connection, row: BridgeQueueRow, start: int)
         "addresses",
     )
     return total > 0 and start < row.trimmed
+
+
+def read_lost(connection: sqlite3.Connection, address_id: int) -> list[Interval]:
+    """Where messages of the address were that could not be read, and that the operator has passed over."""
+    return connection.execute(
+        "SELECT first, upto FROM lost WHERE address_id = ? ORDER BY first", (address_id,)
+    ).fetchall()
 
 
 def read_settled(connection: sqlite3.Connection, bridge: str) -> dict[str, tuple[int, str]]:

@@ -1,6 +1,6 @@
 -- The journal's tables, version 8. `bridge.journal.sqlite.database` says how earlier ones become it.
--- `crc`, the last column of a row, is the CRC-32 of its other columns (`bridge.journal.values.row_checksums`): SQLite
--- does not notice that bytes inside a row have changed on the disk.
+-- `crc` is the CRC-32 of the row's other columns (`bridge.journal.values.row_checksums`): SQLite does not notice that
+-- bytes inside a row have changed on the disk.
 
 -- schema, node-id, incarnation, log-session
 CREATE TABLE meta (

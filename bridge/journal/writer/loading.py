@@ -57,7 +57,14 @@ def load_state(connection: sqlite3.Connection, options: JournalOptions, before: 
         filter_ = filters.get(condition) or _filter(address.name, name, condition)
         messages, made, version = rest
         came = (bool(made & AUTOMATIC), bool(made & USED))
-        state.add_queue(address, QueueState(queue_id, name, bridge, cursor, filter_, messages, *came, version))
+        state.add_queue(
+            address, QueueState(queue_id, name, bridge, cursor, filter_, messages, *came, version)
+        )
+    for address_id, first, upto in connection.execute(
+        "SELECT address_id, first, first + messages FROM lost ORDER BY address_id, first"
+    ):
+        if (of := state.by_id.get(address_id)) is not None:
+            of.lost.append((first, upto))
     for address_id, gone in load_gone(connection):
         if (of := state.by_id.get(address_id)) is not None:
             of.gone = gone

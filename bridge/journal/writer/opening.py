@@ -12,14 +12,16 @@ from typing import Final
 import msgspec
 
 from bridge.delivery_log import LineWriter, Session
-from bridge.errors import JournalFailed
+from bridge.errors import JournalDamaged, JournalFailed
 from bridge.journal.rules.bridge_queues import make_bridge_queues
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.configuring import make_declared
 from bridge.journal.rules.log_lines import Logbook
 from bridge.journal.rules.state import State
+from bridge.journal.sqlite.damage import check_form
 from bridge.journal.sqlite.database import Trouble, classify, connect_writer, damage, open_failure
 from bridge.journal.sqlite.identity_file import (
+    ADVICE,
     Reached,
     check_files,
     not_as_it_was,
@@ -38,6 +40,10 @@ _ADD_SESSION = (
 )
 
 
+#: Tables that are checked as a whole when the journal is opened: those of which it knows every row.
+SMALL_TABLES: Final = (
+    "meta", "sequence", "runs", "addresses", "queues", "positions", "settled", "ids", "loose_bodies", "lost"
+)  # fmt: skip
 #: The row of `meta` in which an opening keeps its session, the lines there were, and what it went on from.
 _SESSION: Final = "log-session"
 #: Hexadecimal digits of a session id that name it in the delivery log.
@@ -96,6 +102,7 @@ def prepare(path: Path, options: JournalOptions, clock: Clock) -> Prepared:
     connection = connect_writer(path, create=True)
     try:
         try:
+            check_form(connection, SMALL_TABLES)
             state = load_state(connection, options)  # before the first write: a damaged file stays as it is
             if reached is not None:
                 check_reached(connection, path, reached, state)
@@ -167,6 +174,31 @@ def _check_writable(connection: sqlite3.Connection, path: Path) -> None:
             connection.execute("ROLLBACK")
 
 
+def find_loss(path: Path) -> str:
+    """What the journal at `path`, which no process has open, lacks of what it had, in words; empty: nothing.
+
+    Raises: JournalFailed: it cannot be opened for another reason.
+    """
+    try:
+        reached = read_reached(path.parent)
+        if reached is None:
+            return ""
+        check_files(path, reached)
+    except JournalDamaged as error:
+        return error.detail.partition(f": {ADVICE}")[0]
+    connection = connect_writer(path, create=False)
+    try:
+        state = load_state(connection, JournalOptions(path.parent))
+        check_reached(connection, path, reached, state)
+    except JournalDamaged as error:
+        return error.detail.partition(f": {ADVICE}")[0]
+    except (sqlite3.Error, msgspec.DecodeError, LookupError, TypeError, ValueError) as error:
+        raise damage(path, error) from error
+    finally:
+        connection.close()
+    return ""
+
+
 def check_reached(connection: sqlite3.Connection, path: Path, reached: Reached, state: State) -> None:
     """Check that the journal, as it was loaded, has come as far as before. Raises: JournalDamaged."""
     (node_id,) = connection.execute("SELECT value FROM meta WHERE key = 'node-id'").fetchone() or (None,)
@@ -177,7 +209,8 @@ def check_reached(connection: sqlite3.Connection, path: Path, reached: Reached, 
     elif state.sequence < reached.sequence or state.lines < reached.lines:
         detail = (
             f"the journal {path} has lost its newest commits: it ends at position {state.sequence}, and had"
-            f" come to {reached.sequence}; at delivery-log line {state.lines}, and had come to {reached.lines}"
+            f" come to {reached.sequence}; at delivery-log line {state.lines}, and had come to"
+            f" {reached.lines}"
         )
     elif versions.get(reached.queue_id, reached.queue_version) < reached.queue_version:
         detail = (

@@ -18,7 +18,7 @@ import pytest
 
 from bridge.errors import JournalDamaged, JournalFailed
 from bridge.journal.journal import Journal
-from bridge.journal.sqlite.database import FILE_NAME, LOCK_NAME, SCHEMA_VERSION
+from bridge.journal.sqlite.database import FILE_NAME, SCHEMA_VERSION
 from bridge.journal.values.options import JournalOptions
 from bridge.journal.values.stored_block import PAGE_BYTES
 from tests.harness.eventually import until
@@ -245,7 +245,7 @@ async def test_a_directory_that_cannot_be_written_is_named(public_directory: Pat
 @pytest.mark.processes
 async def test_a_journal_file_that_cannot_be_written_is_named(public_directory: Path) -> None:
     path = await filled(public_directory)
-    hand_over(public_directory, *public_directory.iterdir())
+    hand_over(public_directory, *sorted(public_directory.glob("*")))  # noqa: ASYNC240
     path.chmod(0o444)
     detail, found = await open_in_another_process(public_directory, str(NOBODY))
     assert f"the journal {path} cannot be written" in detail

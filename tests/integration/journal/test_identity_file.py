@@ -33,7 +33,7 @@ SENT = [f"{place}." + "." * 20 * KIB for place in range(20)]
 
 
 async def killed(directory: Path) -> Path:
-    """The files of a node that was killed after 20 messages, and after 10 of them were in the journal's file."""
+    """The files of a node that was killed after 20 messages; the log has the last 10 of them."""
     async with opened(directory / "running") as journal:
         await journal.create_queue("orders", QUEUE, "earliest")
         await send_all(journal, SENT[:10])
