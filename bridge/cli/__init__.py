@@ -150,9 +150,10 @@ class _Version(argparse.Action):
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help="show the version and exit")
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from bridge.journal.sqlite.database import SQLITE_VERSION
         from bridge.runtime.version import version
 
-        print(PROGRAM, version())
+        print(f"{PROGRAM} {version()} (SQLite {SQLITE_VERSION})")
         parser.exit()
 
 

@@ -21,6 +21,7 @@ from bridge.http.operations import NodeControl, Operations
 from bridge.journal.dead_letters import DeadLetterService
 from bridge.journal.journal import Journal
 from bridge.journal.measures import FullAddress
+from bridge.journal.sqlite.database import SQLITE_VERSION
 from bridge.journal.sqlite.reader import Orphan
 from bridge.journal.unused import UnusedRemover
 from bridge.journal.values.options import JournalOptions
@@ -197,6 +198,7 @@ class Node:
             "listening",
             acceptor=None if bound is None else str(bound),
             operations=None if bound_operations is None else str(bound_operations),
+            sqlite=SQLITE_VERSION,
         )
         watch = CredentialsWatch(parts.credentials, self._on_credentials)
         self._repeat("watch-credentials", watch.turn)

@@ -27,6 +27,8 @@ MIGRATIONS: Final[dict[int, str]] = {}
 #: Memory a connection may use for pages.
 PAGE_CACHE_KIB: Final = 4096
 
+#: The version of the SQLite library.
+SQLITE_VERSION: Final = sqlite3.sqlite_version
 FILE_NAME: Final = "journal.sqlite"
 LOCK_NAME: Final = "journal.lock"
 
@@ -182,9 +184,14 @@ def connect_writer(path: Path, *, create: bool) -> sqlite3.Connection:
 
 
 def connect_reader(path: Path) -> sqlite3.Connection:
-    """A connection that cannot write; used by one thread at a time."""
+    """A connection that cannot write; used by one thread at a time.
+
+    It never copies the log: only the writer's does. SQLite before 3.51.3 may lose pages of a commit while
+    another connection copies the log.
+    """
     connection = _connect(path, "rw")  # a reader of a write-ahead log writes its marks beside it
     connection.execute("PRAGMA query_only = ON")
+    connection.execute("PRAGMA wal_autocheckpoint = 0")
     connection.execute(f"PRAGMA cache_size = -{PAGE_CACHE_KIB}")
     return connection
 

@@ -69,7 +69,7 @@ class _Block(NamedTuple):
 
     ordinal: int
     first: int
-    count: int
+    messages: int
     size: int
 
 
@@ -227,7 +227,7 @@ def _examine_address(connection: sqlite3.Connection, findings: Findings, row: Se
             findings.lost += _places(
                 name, address_id, between, _Block(at, place, missing, 0), block.first, gone
             )
-        at, place = block.ordinal + block.count, block.first + block.count
+        at, place = block.ordinal + block.messages, block.first + block.messages
 
 
 def _places(
@@ -239,8 +239,8 @@ def _places(
     gone: Sequence[Sequence[Any]],
 ) -> list[Lost]:
     """The messages that are missing in a hole: where the index says, or anywhere in it."""
-    missing = hole.count - sum(lost[3] for lost in gone)
-    if sum(one.count for one in entries) == missing:
+    missing = hole.messages - sum(lost[3] for lost in gone)
+    if sum(one.messages for one in entries) == missing:
         joined: list[Lost] = []
         for _, first, count, _ in entries:
             ordinal = joined[-1].ordinal + joined[-1].messages if joined else hole.ordinal
@@ -295,7 +295,7 @@ def _candidates(
 def _is_contiguous(findings: Findings, address_id: int, entries: Sequence[_Block]) -> bool:
     """Whether the index has every message of the address."""
     (row,) = [row for row in findings.tables["addresses"] if row[0] == address_id]
-    return sum(entry.count for entry in entries) == row[7]
+    return bool(sum(entry.messages for entry in entries) == row[7])
 
 
 def _whole(connection: sqlite3.Connection, address_id: int, first: int) -> _Block | None:
@@ -405,7 +405,7 @@ def _is_sound(table: str, row: Sequence[Any]) -> bool:
             return isinstance(row[0], int) and isinstance(row[1], bytes)
         else:
             columns, crc, packed = [row[0]], row[1], row[2]
-        return row_checksum(columns, packed) == crc
+        return bool(row_checksum(columns, packed) == crc)
     except (TypeError, ValueError):
         return False
 

@@ -138,3 +138,46 @@ async def test_queues_are_made_before_anything_can_be_sent(tmp_path: Path) -> No
         ("$bridge.to-hub", 0),
         (QUEUE, 0),
     ]
+
+
+async def test_only_the_writers_connection_copies_the_log_and_it_is_closed_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite before 3.51.3 may lose pages of a commit while another connection copies the log."""
+    events: list[tuple[int, str]] = []
+    connections: list[sqlite3.Connection] = []
+
+    class Recorded(sqlite3.Connection):
+        def close(self) -> None:
+            events.append((connections.index(self), "close"))
+            super().close()
+
+    def recorded(path: Path, mode: str) -> sqlite3.Connection:
+        address = f"{path.absolute().as_uri()}?mode={mode}"
+        connection = sqlite3.connect(
+            address, uri=True, isolation_level=None, check_same_thread=False, factory=Recorded
+        )
+        number = len(connections)
+        connections.append(connection)
+        connection.set_trace_callback(lambda sql: events.append((number, sql)))
+        return connection
+
+    monkeypatch.setattr(database, "_connect", recorded)
+    async with opened(tmp_path) as journal:
+        await some(journal)
+        await asyncio.gather(*(journal.addresses() for _ in range(20)))
+        journal._writer._space._message_bytes = journal._writer._space._shares.checkpoint
+        await send(journal, "x")
+        await consume(journal)
+    assert len(connections) >= 2
+    copying = {number for number, sql in events if "checkpoint(" in sql}
+    assert copying == {0}, "the writer's, which was opened first"
+    for number in range(1, len(connections)):
+        statements = [sql for by, sql in events if by == number]
+        assert "PRAGMA query_only = ON" in statements
+        assert "PRAGMA wal_autocheckpoint = 0" in statements
+        assert not any(re.match("INSERT|UPDATE|DELETE|COMMIT", sql) for sql in statements)
+    assert events[-1] == (0, "close"), "the last connection to close copies the log"
+    assert events.index((0, "PRAGMA wal_checkpoint(TRUNCATE)")) > max(
+        place for place, (number, _) in enumerate(events) if number
+    )

@@ -16,6 +16,7 @@ from bridge.journal.sqlite import repair
 from bridge.journal.sqlite.database import FILE_NAME
 from bridge.journal.values.options import BridgeQueue, BridgeSelection, JournalOptions
 from bridge.journal.values.stored_block import PAGE_BYTES
+from bridge.messages.batch import Batch
 from bridge.relay.ports import Receipt, StreamState
 from dedup.verdict import Verdict
 from tests.integration.journal.helpers import (
@@ -223,7 +224,7 @@ async def test_a_bridge_stops_at_the_damage_and_covers_it_as_a_gap_once_it_is_sk
     change(path, "15", "39")
     async with opened(with_bridge(tmp_path)) as journal:
         source, _ = await source_of(journal)
-        found = []
+        found: list[Batch] = []
         while not found or found[-1].upto < 15:
             found += await source.read()
         with pytest.raises(JournalDamaged, match="positions 15 to 15"):
