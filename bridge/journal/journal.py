@@ -39,7 +39,7 @@ from bridge.journal.rules.commands import (
 from bridge.journal.sqlite import reader
 from bridge.journal.sqlite.damage import FoundDamage
 from bridge.journal.sqlite.database import FILE_NAME, CannotGrow, DirectoryLock
-from bridge.journal.sqlite.large_bodies import next_large_id, read_chunk
+from bridge.journal.sqlite.large_bodies import read_chunk
 from bridge.journal.sqlite.outbox_lines import read_lines
 from bridge.journal.sqlite.pages import PageSize, check_count
 from bridge.journal.sqlite.reading_threads import Readers, readable
@@ -122,7 +122,7 @@ class Journal:
             prepared = prepare(path, self.options, self.clock)
         self.identity = prepared.identity
         self.views.merge(everything(prepared.state))
-        self._uploads = Uploads(self.send, next_large_id(prepared.connection))
+        self._uploads = Uploads(self.send, prepared.next_large_id)
         self._writer = Writer(
             prepared, self.options, self.clock, room, self._readers.let_end, self._damage, self._notify
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -72,6 +73,22 @@ def check_files(path: Path, reached: Reached) -> None:
         raise not_as_it_was(path, f"the journal {path} is missing; {had}") from None
     if not size:
         raise not_as_it_was(path, f"the journal {path} is empty (0 bytes); {had}")
+
+
+def lost_since(
+    reached: Reached, node_id: str | None, sequence: int, lines: int, queue_versions: Mapping[int, int]
+) -> str:
+    """What a journal lacks that it had come to, in words; empty: nothing that is known."""
+    if node_id != reached.node_id:
+        return f"is another node's: {node_id}; expected {reached.node_id}"
+    if sequence < reached.sequence or lines < reached.lines:
+        return (
+            f"has lost its newest commits: it ends at position {sequence}, and had come to {reached.sequence};"
+            f" at delivery-log line {lines}, and had come to {reached.lines}"
+        )
+    if queue_versions.get(reached.queue_id, reached.queue_version) < reached.queue_version:
+        return "has lost its newest commits: what readers have leased or acknowledged since then"
+    return ""
 
 
 def not_as_it_was(path: Path, detail: str) -> JournalDamaged:

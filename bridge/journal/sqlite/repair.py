@@ -19,7 +19,7 @@ import msgspec
 from bridge.errors import JournalDamaged, NotFound
 from bridge.journal.sqlite.damage import DamagedRow, check_row, is_damage
 from bridge.journal.sqlite.database import FILE_NAME, connect_reader, connect_writer
-from bridge.journal.sqlite.identity_file import forget_reached, read_reached
+from bridge.journal.sqlite.identity_file import forget_reached, lost_since, read_reached
 from bridge.journal.sqlite.large_bodies import read_chunk, stored_chunks
 from bridge.journal.sqlite.reader import read_block
 from bridge.journal.sqlite.stretches import addressed_stretches
@@ -33,7 +33,7 @@ from bridge.messages.block import KeptBody
 KEPT_NAME: Final = f"{FILE_NAME}.damaged"
 _NEW_NAME: Final = f"{FILE_NAME}.saved"
 #: Reads that may fail before the rest of a table counts as lost.
-_FAILURES_MOST: Final = 20_000
+FAILURES_MOST: Final = 20_000
 #: Rows that are written at once.
 _ROWS: Final = 500
 
@@ -86,6 +86,8 @@ class Findings:
     ids: dict[str, int] = field(default_factory=dict)
     #: Lines of the delivery log that cannot be read.
     lines: int = 0
+    #: The number of the newest line that was ever written.
+    newest_line: int = 0
     #: The newest commits are not there: why.
     newest: str = ""
 
@@ -105,9 +107,12 @@ def examine(path: Path) -> Findings:
 
     Raises: JournalDamaged: it cannot be saved.
     """
-    with contextlib.closing(connect_reader(path)) as connection:
+    with contextlib.ExitStack() as stack:
         try:
+            connection = stack.enter_context(contextlib.closing(connect_reader(path)))
             findings = Findings({table: _rows(connection, table, key) for table, key in _NEEDED.items()})
+            row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'outbox'").fetchone()
+            findings.newest_line = 0 if row is None else row[0]
         except (sqlite3.Error, msgspec.DecodeError, ValueError, TypeError) as error:
             raise JournalDamaged(
                 f"the journal {path} cannot be saved: {error}. Restore it from a backup, or move it and the"
@@ -127,7 +132,7 @@ def examine(path: Path) -> Findings:
             if missing > 0 and not _is_whole(connection, "ids"):
                 findings.ids[row[1]] = missing
         if not _is_whole(connection, "outbox"):
-            findings.lines = _missing_lines(connection)
+            findings.lines = _missing_lines(connection, findings.newest_line)
         findings.newest = _newest(path, findings)
     return findings
 
@@ -149,19 +154,21 @@ def _is_whole(connection: sqlite3.Connection, table: str) -> bool:
         return False
 
 
-def _missing_lines(connection: sqlite3.Connection) -> int:
-    newest = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'outbox'").fetchone()
+def _missing_lines(connection: sqlite3.Connection, newest: int) -> int:
+    """The number of lines that are missing among those that can be read, and behind them; 1 at least."""
     found = [row[0] for row in _readable(connection, "outbox", "line_id, line")]
-    oldest = min(found, default=1 if newest is None else newest[0] + 1)
-    return 0 if newest is None else max(newest[0] + 1 - oldest - len(found), 1)
+    return max(newest + 1 - min(found, default=newest + 1) - len(found), 1)
 
 
 def _newest(path: Path, findings: Findings) -> str:
     with contextlib.suppress(JournalDamaged):
         reached = read_reached(path.parent)
-        sequence = findings.tables["sequence"][0][1]
-        if reached is not None and reached.sequence > sequence:
-            return f"the newest commits are lost: from position {sequence} on, up to {reached.sequence}"
+        if reached is not None:
+            node_id = dict(findings.tables["meta"]).get("node-id")
+            versions = {row[0]: row[9] for row in findings.tables["queues"]}
+            sequence = findings.tables["sequence"][0][1]
+            lacks = lost_since(reached, node_id, sequence, findings.newest_line, versions)
+            return f"it {lacks}" if lacks else ""
     return ""
 
 
@@ -171,7 +178,7 @@ def _readable(
     """The rows of a table that can be read, by rowid, in no order; the first column is the rowid."""
     failures = 0
     parts = deque([(low, high)])
-    while parts and failures < _FAILURES_MOST:
+    while parts and failures < FAILURES_MOST:
         low, high = parts.popleft()  # the widest first
         for order in ("ASC", "DESC"):
             at = None
@@ -336,14 +343,15 @@ def save(path: Path, findings: Findings, now_ms: int) -> Path:
     for one in new.parent.glob(f"{_NEW_NAME}*"):
         one.unlink()
     with contextlib.closing(connect_reader(path)) as old:
-        old.execute("PRAGMA query_only = OFF")
-        old.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()  # so that the file alone is the journal
-        old.execute("PRAGMA query_only = ON")
         with contextlib.closing(connect_writer(new, create=True)) as connection:
             connection.execute("BEGIN IMMEDIATE")
             _copy(old, connection, findings, now_ms)
             connection.execute("COMMIT")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    # SQLite has copied the log and removed it with the last connection, unless the file is too damaged.
+    log = path.with_name(f"{path.name}-wal")
+    if log.exists():
+        log.replace(kept.with_name(f"{kept.name}-wal"))
     kept.unlink(missing_ok=True)
     os.link(path, kept)
     new.replace(path)
@@ -361,9 +369,7 @@ def _copy(old: sqlite3.Connection, new: sqlite3.Connection, findings: Findings, 
         for part in _parts(row[1:] for row in rows if _is_sound(table, row[1:])):
             _insert(new, table, part)
     new.execute("DELETE FROM sqlite_sequence")
-    newest = old.execute("SELECT seq FROM sqlite_sequence WHERE name = 'outbox'").fetchone()
-    if newest is not None:
-        new.execute("INSERT INTO sqlite_sequence VALUES ('outbox', ?)", newest)
+    new.execute("INSERT INTO sqlite_sequence VALUES ('outbox', ?)", (findings.newest_line,))
     for blocks in findings.blocks.values():
         for places in _parts((block.first,) for block in blocks):
             rows = (old.execute("SELECT * FROM blocks WHERE first = ?", place).fetchone() for place in places)

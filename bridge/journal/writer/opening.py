@@ -24,9 +24,11 @@ from bridge.journal.sqlite.identity_file import (
     ADVICE,
     Reached,
     check_files,
+    lost_since,
     not_as_it_was,
     read_reached,
 )
+from bridge.journal.sqlite.large_bodies import next_large_id
 from bridge.journal.values.options import JournalOptions
 from bridge.journal.writer.loading import load_state
 from bridge.journal.writer.rows import CommitFailed, write_group
@@ -87,6 +89,8 @@ class Prepared:
     identity: Identity
     connection: sqlite3.Connection
     state: State
+    #: Above the number of every large body in the file.
+    next_large_id: int = 0
 
 
 def prepare(path: Path, options: JournalOptions, clock: Clock) -> Prepared:
@@ -111,6 +115,7 @@ def prepare(path: Path, options: JournalOptions, clock: Clock) -> Prepared:
             _fit_ids(group)
             if group.changes_anything:
                 write_group(group, connection)
+            large_id = next_large_id(connection)
         except CommitFailed as error:
             raise error.cause from error
     except sqlite3.Error as error:
@@ -122,7 +127,7 @@ def prepare(path: Path, options: JournalOptions, clock: Clock) -> Prepared:
     except BaseException:
         connection.close()
         raise
-    return Prepared(path, identity, connection, state)
+    return Prepared(path, identity, connection, state, large_id)
 
 
 def reconnect(
@@ -204,22 +209,8 @@ def check_reached(connection: sqlite3.Connection, path: Path, reached: Reached, 
     (node_id,) = connection.execute("SELECT value FROM meta WHERE key = 'node-id'").fetchone() or (None,)
     queues = [queue for address in state.by_id.values() for queue in address.queues.values()]
     versions = {queue.queue_id: queue.version for queue in queues}
-    if node_id != reached.node_id:
-        detail = f"the journal {path} is another node's: {node_id}; expected {reached.node_id}"
-    elif state.sequence < reached.sequence or state.lines < reached.lines:
-        detail = (
-            f"the journal {path} has lost its newest commits: it ends at position {state.sequence}, and had"
-            f" come to {reached.sequence}; at delivery-log line {state.lines}, and had come to"
-            f" {reached.lines}"
-        )
-    elif versions.get(reached.queue_id, reached.queue_version) < reached.queue_version:
-        detail = (
-            f"the journal {path} has lost its newest commits: what readers had leased, acknowledged or made"
-            f" since its log was last copied"
-        )
-    else:
-        return
-    raise not_as_it_was(path, detail)
+    if lacks := lost_since(reached, node_id, state.sequence, state.lines, versions):
+        raise not_as_it_was(path, f"the journal {path} {lacks}")
 
 
 def _identify(connection: sqlite3.Connection, state: State, clock: Clock) -> Identity:

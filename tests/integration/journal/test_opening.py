@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bridge.errors import JournalFailed
 from bridge.journal.journal import Journal
 from bridge.journal.sqlite import database
 from bridge.journal.sqlite.database import FILE_NAME
@@ -181,3 +182,40 @@ async def test_only_the_writers_connection_copies_the_log_and_it_is_closed_last(
     assert events.index((0, "PRAGMA wal_checkpoint(TRUNCATE)")) > max(
         place for place, (number, _) in enumerate(events) if number
     )
+
+
+@pytest.mark.parametrize(("version", "steps"), [(7, {}), (6, {7: "SELECT 1"})])
+async def test_a_schema_of_before_the_first_release_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, steps: dict[int, str]
+) -> None:
+    async with opened(tmp_path):
+        pass
+    set_schema(tmp_path, version)
+    monkeypatch.setattr(database, "MIGRATIONS", steps)
+    with pytest.raises(
+        JournalFailed, match=f"too old: schema {version}; this one reads {version + 1} and later"
+    ):
+        async with opened(tmp_path):
+            pass
+
+
+async def test_a_schema_from_which_steps_lead_is_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path) as journal:
+        await send(journal, "x")
+    monkeypatch.setattr(database, "SCHEMA_VERSION", database.SCHEMA_VERSION + 2)
+    steps = {8: "CREATE TABLE made (one INTEGER)", 9: "INSERT INTO made VALUES (1)"}
+    monkeypatch.setattr(database, "MIGRATIONS", steps)
+    for _ in range(2):
+        async with opened(tmp_path) as journal:
+            assert (await journal.address("orders")).messages == 1
+    assert rows(tmp_path, "SELECT one FROM made") == [(1,)]
+    assert rows(tmp_path, "SELECT value FROM meta WHERE key = 'schema'") == [("10",)]
+
+
+def set_schema(directory: Path, version: int) -> None:
+    connection = sqlite3.connect(directory / FILE_NAME)
+    connection.execute("UPDATE meta SET value = ? WHERE key = 'schema'", (str(version),))
+    connection.commit()
+    connection.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from pathlib import Path
 
@@ -13,12 +14,14 @@ from bridge.journal.batching import Cutter
 from bridge.journal.journal import Journal
 from bridge.journal.source import JournalSource
 from bridge.journal.sqlite import repair
+from bridge.journal.sqlite.damage import PLACES_MOST, FoundDamage, is_damage
 from bridge.journal.sqlite.database import FILE_NAME
 from bridge.journal.values.options import BridgeQueue, BridgeSelection, JournalOptions
 from bridge.journal.values.stored_block import PAGE_BYTES
 from bridge.messages.batch import Batch
 from bridge.relay.ports import Receipt, StreamState
 from dedup.verdict import Verdict
+from tests.integration.journal.failing import sqlite_error
 from tests.integration.journal.helpers import (
     BRIDGE,
     KIB,
@@ -36,6 +39,7 @@ from tests.integration.journal.helpers import (
 
 SENT = [f"{place:02}." + "." * 20 * KIB for place in range(40)]
 IDS = [f"id-{place}" for place in range(40)]
+COLUMNS = "(address_id, first, count, size, ordinal, largest)"
 NOW_MS = 1_700_000_000_000
 
 
@@ -278,3 +282,73 @@ async def test_saving_that_is_cut_short_leaves_the_journal_as_it_was(
     assert path.read_bytes() == before
     monkeypatch.undo()
     assert skipped(path) == ["orders: 1 messages are lost, at positions 15 to 15"]
+
+
+def test_only_so_many_places_are_remembered() -> None:
+    found = FoundDamage()
+    for place in range(2 * PLACES_MOST):
+        found.add(f"place {place % (PLACES_MOST + 10)}")
+    assert list(found.places) == [f"place {place}" for place in range(PLACES_MOST)]
+
+
+async def test_reads_that_fail_come_to_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a table whose root is gone every read fails, wherever it begins."""
+    path = await filled(tmp_path)
+    garble_tree(path, "blocks")
+    monkeypatch.setattr(repair, "FAILURES_MOST", 50)
+    statements: list[str] = []
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.set_trace_callback(statements.append)
+        assert list(repair._readable(connection, "blocks", "first")) == []
+    assert len(statements) <= 52
+
+
+@pytest.mark.parametrize(
+    ("error", "damaged"),
+    [
+        (sqlite_error(sqlite3.SQLITE_CORRUPT), True),
+        (sqlite_error(sqlite3.SQLITE_CORRUPT_INDEX), True),
+        (sqlite_error(sqlite3.SQLITE_NOTADB), True),
+        (sqlite3.OperationalError("Could not decode to UTF-8 column 'name' with text '\xff'"), True),
+        (msgspec.DecodeError("no msgpack"), True),
+        (sqlite_error(sqlite3.SQLITE_IOERR_READ), False),
+        (sqlite_error(sqlite3.SQLITE_FULL), False),
+        (sqlite3.OperationalError("no such table: blocks"), False),
+        (ValueError("something else"), False),
+    ],
+)
+def test_what_is_damage(error: Exception, damaged: bool) -> None:
+    assert is_damage(error) is damaged
+
+
+@pytest.mark.parametrize("gone", [0, 20, 39])
+async def test_blocks_that_an_index_has_lost_are_missed_and_not_passed_over(
+    tmp_path: Path, gone: int
+) -> None:
+    """Whichever it is: the first, one between others, or the last."""
+    path = await filled(tmp_path)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute("DELETE FROM sqlite_master WHERE name = 'blocks_by_address'")
+        connection.commit()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"CREATE INDEX blocks_by_address ON blocks {COLUMNS} WHERE first <> {gone}")
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute(
+            "UPDATE sqlite_master SET sql = ? WHERE name = 'blocks_by_address'",
+            (f"CREATE INDEX blocks_by_address ON blocks {COLUMNS}",),
+        )
+        connection.commit()
+    async with opened(with_bridge(tmp_path)) as journal:
+        source, _ = await source_of(journal)
+        found: list[Batch] = []
+        with pytest.raises(JournalDamaged, match=r"orders: 1 messages before position .* cannot be found"):
+            await read_to_the_end(source, found)
+        assert all(batch.upto <= gone for batch in found)
+        await source.close()
+        assert journal.damaged
+
+
+async def read_to_the_end(source: JournalSource, found: list[Batch]) -> None:
+    while True:
+        found += await source.read()
