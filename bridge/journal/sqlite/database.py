@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from bridge.errors import JournalDamaged, JournalFailed
-from bridge.journal.sqlite.damage import is_damage
+from bridge.journal.sqlite.damage import DamagedRow, is_damage
 from bridge.journal.sqlite.reserve import free_bytes, has_no_room, write_error
 from bridge.journal.values.row_checksums import row_checksum
 from bridge.journal.values.stored_block import PAGE_BYTES
@@ -281,7 +281,9 @@ def _make_tables(connection: sqlite3.Connection) -> None:
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     row = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
-    version = int(row[0]) if row is not None else 0
+    if row is None or not str(row[0]).isdecimal():
+        raise damage(path, DamagedRow("meta", "schema", "it is missing"))
+    version = int(row[0])
     if version > SCHEMA_VERSION:
         raise JournalFailed(
             f"the journal {path} was written by a later version: schema {version};"

@@ -83,8 +83,8 @@ def lost_since(
         return f"is another node's: {node_id}; expected {reached.node_id}"
     if sequence < reached.sequence or lines < reached.lines:
         return (
-            f"has lost its newest commits: it ends at position {sequence}, and had come to {reached.sequence};"
-            f" at delivery-log line {lines}, and had come to {reached.lines}"
+            f"has lost its newest commits: it ends at position {sequence}, and had come to"
+            f" {reached.sequence}; at delivery-log line {lines}, and had come to {reached.lines}"
         )
     if queue_versions.get(reached.queue_id, reached.queue_version) < reached.queue_version:
         return "has lost its newest commits: what readers have leased or acknowledged since then"

@@ -18,7 +18,7 @@ import msgspec
 
 from bridge.errors import JournalDamaged, NotFound
 from bridge.journal.sqlite.damage import DamagedRow, check_row, is_damage
-from bridge.journal.sqlite.database import FILE_NAME, connect_reader, connect_writer
+from bridge.journal.sqlite.database import FILE_NAME, SCHEMA_VERSION, connect_reader, connect_writer
 from bridge.journal.sqlite.identity_file import forget_reached, lost_since, read_reached
 from bridge.journal.sqlite.large_bodies import read_chunk, stored_chunks
 from bridge.journal.sqlite.reader import read_block
@@ -111,6 +111,9 @@ def examine(path: Path) -> Findings:
         try:
             connection = stack.enter_context(contextlib.closing(connect_reader(path)))
             findings = Findings({table: _rows(connection, table, key) for table, key in _NEEDED.items()})
+            meta = dict(findings.tables["meta"])
+            if meta.get("schema") != str(SCHEMA_VERSION) or not meta.keys() >= {"node-id", "incarnation"}:
+                raise DamagedRow("meta", "schema, node-id, incarnation", "they are not there")
             row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'outbox'").fetchone()
             findings.newest_line = 0 if row is None else row[0]
         except (sqlite3.Error, msgspec.DecodeError, ValueError, TypeError) as error:
@@ -342,12 +345,14 @@ def save(path: Path, findings: Findings, now_ms: int) -> Path:
     new, kept = path.with_name(_NEW_NAME), path.with_name(KEPT_NAME)
     for one in new.parent.glob(f"{_NEW_NAME}*"):
         one.unlink()
-    with contextlib.closing(connect_reader(path)) as old:
-        with contextlib.closing(connect_writer(new, create=True)) as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            _copy(old, connection, findings, now_ms)
-            connection.execute("COMMIT")
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    with (
+        contextlib.closing(connect_reader(path)) as old,
+        contextlib.closing(connect_writer(new, create=True)) as connection,
+    ):
+        connection.execute("BEGIN IMMEDIATE")
+        _copy(old, connection, findings, now_ms)
+        connection.execute("COMMIT")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     # SQLite has copied the log and removed it with the last connection, unless the file is too damaged.
     log = path.with_name(f"{path.name}-wal")
     if log.exists():

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bridge.errors import JournalFailed
+from bridge.errors import JournalDamaged, JournalFailed
 from bridge.journal.journal import Journal
-from bridge.journal.sqlite import database
+from bridge.journal.sqlite import database, repair
 from bridge.journal.sqlite.database import FILE_NAME
 from bridge.journal.values.options import BridgeQueue
 from tests.integration.journal.helpers import (
@@ -219,3 +219,17 @@ def set_schema(directory: Path, version: int) -> None:
     connection.execute("UPDATE meta SET value = ? WHERE key = 'schema'", (str(version),))
     connection.commit()
     connection.close()
+
+
+async def test_a_journal_without_its_schema_is_damaged(tmp_path: Path) -> None:
+    async with opened(tmp_path):
+        pass
+    connection = sqlite3.connect(tmp_path / FILE_NAME)
+    connection.execute("DELETE FROM meta WHERE key = 'schema'")
+    connection.commit()
+    connection.close()
+    with pytest.raises(JournalDamaged, match="row schema of meta: it is missing"):
+        async with opened(tmp_path):
+            pass
+    with pytest.raises(JournalDamaged, match="cannot be saved"):
+        repair.examine(tmp_path / FILE_NAME)
