@@ -91,6 +91,11 @@ class Findings:
     #: The newest commits are not there: why.
     newest: str = ""
 
+    @property
+    def meta(self) -> Mapping[str, str]:
+        """The rows of `meta`."""
+        return {str(key): str(value) for key, value in self.tables["meta"]}
+
     def __iter__(self) -> Iterator[str]:
         """What is lost, in words."""
         yield from map(str, self.lost)
@@ -111,7 +116,7 @@ def examine(path: Path) -> Findings:
         try:
             connection = stack.enter_context(contextlib.closing(connect_reader(path)))
             findings = Findings({table: _rows(connection, table, key) for table, key in _NEEDED.items()})
-            meta = dict(findings.tables["meta"])
+            meta = findings.meta
             if meta.get("schema") != str(SCHEMA_VERSION) or not meta.keys() >= {"node-id", "incarnation"}:
                 raise DamagedRow("meta", "schema, node-id, incarnation", "they are not there")
             row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'outbox'").fetchone()
@@ -167,7 +172,7 @@ def _newest(path: Path, findings: Findings) -> str:
     with contextlib.suppress(JournalDamaged):
         reached = read_reached(path.parent)
         if reached is not None:
-            node_id = dict(findings.tables["meta"]).get("node-id")
+            node_id = findings.meta.get("node-id")
             versions = {row[0]: row[9] for row in findings.tables["queues"]}
             sequence = findings.tables["sequence"][0][1]
             lacks = lost_since(reached, node_id, sequence, findings.newest_line, versions)

@@ -27,6 +27,11 @@ _STEP_S: Final = 0.02
 _LEAST_PAGES: Final = 16
 
 
+def _is_busy(error: Exception) -> bool:
+    """Whether another process has the file locked, as a `sqlite3` shell may for a moment."""
+    return (getattr(error, "sqlite_errorcode", 0) & 0xFF) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
 class Space:
     """Owned by the writer's thread, which calls it between commits."""
 
@@ -120,7 +125,7 @@ class Space:
                 self.damaged(str(error))
                 self._look_at_ms = self._clock.monotonic_ms() + _LOOK_AT_DAMAGE_MS
                 return
-            if trouble is not Trouble.FULL:
+            if trouble is not Trouble.FULL and not _is_busy(error):
                 raise
         pause = _PAUSE_MS if self._shrinking else RETRY_MS if self.pressed else _LOOK_MS
         self._look_at_ms = self._clock.monotonic_ms() + pause
@@ -146,9 +151,10 @@ class Space:
         try:
             copied = self._copy() or (self._let_readers_end() and self._copy())
         except sqlite3.Error as error:  # the log keeps what it has; tried again after as many bytes
-            if classify(error, self._path) is not Trouble.FULL:
+            is_full = classify(error, self._path) is Trouble.FULL
+            if not is_full and not _is_busy(error):
                 raise
-            self.stuck = error
+            self.stuck = error if is_full else None
             self._message_bytes = 0
             self._checkpoint_at = self._log_bytes + self._shares.log // 5
             return False

@@ -236,6 +236,21 @@ async def test_a_disk_that_takes_no_write_is_broken_until_it_does(
         assert (await send(journal, "3")).stored
 
 
+async def test_a_log_that_another_process_has_locked_is_copied_later(tmp_path: Path) -> None:
+    async with opened(tmp_path) as journal:
+        await send(journal, "1")
+        space = journal._writer._space
+        failing = once("PRAGMA wal_checkpoint", sqlite3.SQLITE_BUSY)
+        space._connection = FailingConnection(space._connection, failing)  # type: ignore[assignment]
+        space._message_bytes = space._shares.checkpoint
+        await send(journal, "2")
+        await send(journal, "3")  # behind the turn that could not copy the log
+        assert journal._writer._space is space, "the file stays open"
+        assert not journal.broken
+        assert not journal.damaged
+        assert await browsed(journal) == ["1", "2", "3"]
+
+
 async def test_an_io_error_of_a_checkpoint_is_said_and_not_taken_for_a_full_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
