@@ -101,7 +101,7 @@ needs-kafka: ## what Kafka takes from the system
 	$(call needed,$${JAVA_HOME:+$$JAVA_HOME/bin/}java,default-jre-headless,Java 17 or newer to run Kafka)
 	$(call needed,mvn,maven,Maven to fetch Kafka)
 
-test-crash: $(DEV) ## 200 rounds of kills and cuts (`make test` does 4, and each named point), 50 of volumes that are filled
+test-crash: $(DEV) ## 200 rounds of kills and cuts (`make test` does 4, and each named point), 50 of volumes that are filled, 600 of damaged journals
 	$(BIN)/pytest -m crash $(ARGS)
 
 test-cluster-long: $(DEV) ## clusters: chaos of five nodes with 100,000 messages, and of chains and rings; 500 random histories, twenty nodes

@@ -159,6 +159,12 @@ class JournalFailed(BridgeError):
     code = "JOURNAL_FAILED"
 
 
+class JournalDamaged(JournalFailed):
+    """The journal's file is not as it was stored: a person has to act."""
+
+    code, status = "JOURNAL_DAMAGED", 503
+
+
 class DeliveryLogFailed(BridgeError):
     """The delivery log cannot be opened: its directory cannot be used, or another process writes there."""
 

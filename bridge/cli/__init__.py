@@ -41,7 +41,7 @@ COMMANDS: Final = {
     "dead-letters": ("bridge.cli.dead_letters", "list or resend what bridges could not deliver"),
     "replay": ("bridge.cli.replay", "send again what a reconciliation found lost"),
     "forget": ("bridge.cli.forget", "drop the queues of a bridge that is gone, or a readers' queue"),
-    "journal": ("bridge.cli.journal", "let a restored or copied journal go on as another one"),
+    "journal": ("bridge.cli.journal", "decide about a journal that was restored, copied or damaged"),
     "positions": ("bridge.cli.positions", "decide where a stopped bridge goes on"),
     "lanes": ("bridge.cli.lanes", "cut a bridge from Kafka to Kafka into another number of lanes"),
     "reconcile": (
@@ -157,9 +157,10 @@ class _Version(argparse.Action):
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help="show the version and exit")
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from bridge.journal.sqlite.database import SQLITE_VERSION
         from bridge.runtime.version import version
 
-        print(PROGRAM, version())
+        print(f"{PROGRAM} {version()} (SQLite {SQLITE_VERSION})")
         parser.exit()
 
 

@@ -1,4 +1,4 @@
-"""`core-bridge journal new-incarnation`: lets a restored or copied journal continue as another one."""
+"""`core-bridge journal`: decisions about a journal that was restored, copied or damaged."""
 
 from __future__ import annotations
 
@@ -26,13 +26,52 @@ examples:
 """
 
 
+_SKIP_EPILOG = f"""\
+For a node that says JOURNAL_DAMAGED. It must be stopped. Copy its data directory away first. Every message
+that can be read goes into a new file. Readers go on behind those that cannot be read, bridges cover them as a
+gap, and core-bridge reconcile reports them as lost. What is lost is named, with its positions. The damaged
+file stays beside the new one, which needs as much disk space again as the journal takes.
+{SAYS_FIRST}
+
+examples:
+  {PROGRAM} journal skip-damaged --dry-run
+  {PROGRAM} journal skip-damaged
+
+{EXIT_CODES}
+"""
+_ACCEPT_EPILOG = f"""\
+For a node that does not start because its journal is missing, empty, or has lost its newest commits: the file
+journal.identity beside it says how far it had come. Put the files back if you can. This command says what is
+missing, and the next start goes on with what there is. Duplicate IDs that are missing count as new. Positions
+are given again: bridges whose target has more stop as DIVERGED, until {PROGRAM} journal new-incarnation.
+{SAYS_FIRST}
+
+examples:
+  {PROGRAM} journal accept-loss --dry-run
+  {PROGRAM} journal accept-loss
+
+{EXIT_CODES}
+"""
+
+
 def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
     """Describe the command."""
-    summary = "let a restored or copied journal go on as another one"
     parser = subparsers.add_parser(
-        "journal", help=summary, description=f"{summary.capitalize()}.", epilog=_EPILOG
+        "journal",
+        help="decide about a journal that was restored, copied or damaged",
+        description="Decide about a journal that was restored, copied or damaged, or that lacks what it had.",
+        epilog=f"{PROGRAM} journal VERB --help explains each.",
     )
     verbs = parser.add_subparsers(title="what to do", metavar="VERB", required=True)
+    summary = "write what can be read of a damaged journal into a new one, and say what is lost"
+    verb = verbs.add_parser("skip-damaged", parents=[common], help=summary, epilog=_SKIP_EPILOG)
+    add_switches(verb)
+    verb.set_defaults(run=_skip)
+    summary = "let a journal that lacks its newest commits go on as it is"
+    verb = verbs.add_parser("accept-loss", parents=[common], help=summary, epilog=_ACCEPT_EPILOG)
+    add_switches(verb)
+    verb.set_defaults(run=_accept)
+    summary = "let a restored or copied journal go on as another one"
     verb = verbs.add_parser("new-incarnation", parents=[common], help=summary, epilog=_EPILOG)
     verb.add_argument(
         "--restored-at",
@@ -52,3 +91,19 @@ async def _branch(arguments: argparse.Namespace, decision: Decision) -> None:
     from bridge.node import offline  # late: the node and its libraries are not for --help
 
     await offline.new_incarnation(settings_path(arguments), arguments.restored_at, decision.approve)
+
+
+def _skip(arguments: argparse.Namespace) -> int:
+    from bridge.node import offline
+
+    return carried_out(
+        arguments, lambda decision: offline.skip_damaged(settings_path(arguments), decision.approve)
+    )
+
+
+def _accept(arguments: argparse.Namespace) -> int:
+    from bridge.node import offline
+
+    return carried_out(
+        arguments, lambda decision: offline.accept_loss(settings_path(arguments), decision.approve)
+    )

@@ -16,7 +16,8 @@ target has not confirmed within shutdown-timeout stays queued. A second signal s
 example:
   {PROGRAM} run --settings settings.toml
 
-exit codes: 0 drained, 1 could not start or died, 2 the settings do not hold
+exit codes: 0 drained, 1 could not start or died, 2 the settings do not hold, 5 the journal is damaged, or
+lacks what it had: a person has to act
 """
 
 
@@ -33,11 +34,15 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from bridge.errors import JournalDamaged
     from bridge.node.wiring import run_node  # late: the node and its libraries are not for --help
     from bridge.settings import SettingsInvalid
 
     try:
         return run_node(settings_path(arguments))
+    except JournalDamaged as damaged:
+        print(f"{PROGRAM}: {damaged.code}: {damaged.detail}", file=sys.stderr)
+        return Exit.DAMAGED
     except SettingsInvalid as invalid:
         print("\n".join(invalid.lines()), file=sys.stderr)
         return Exit.USAGE

@@ -17,6 +17,8 @@ class Exit(IntEnum):
     USAGE = 2
     #: Done, and something is left to a person.
     LEFT = 3
+    #: The journal is damaged, or lacks what it had: starting again does not help, a person has to act.
+    DAMAGED = 5
     #: Ctrl-C: 128 + SIGINT, as in shells.
     INTERRUPTED = 130
     #: The output's reader is gone: 128 + SIGPIPE.

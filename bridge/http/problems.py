@@ -10,7 +10,13 @@ from bridge.http.answers import PROBLEM, Answer, encode_json
 from bridge.http.codec import text_or_base64
 
 #: Time that a client should wait before it tries again, in seconds, by code.
-RETRY_AFTER_S: Final = {"ADDRESS_FULL": 1, "DISK_FULL": 5, "STOPPING": 5, "TOO_BUSY": 1}
+RETRY_AFTER_S: Final = {
+    "ADDRESS_FULL": 1,
+    "DISK_FULL": 5,
+    "JOURNAL_DAMAGED": 60,
+    "STOPPING": 5,
+    "TOO_BUSY": 1,
+}
 _RETRY_AFTER_DEFAULT_S: Final = 1
 
 

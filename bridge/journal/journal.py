@@ -37,8 +37,9 @@ from bridge.journal.rules.commands import (
     WriteCommand,
 )
 from bridge.journal.sqlite import reader
+from bridge.journal.sqlite.damage import FoundDamage
 from bridge.journal.sqlite.database import FILE_NAME, CannotGrow, DirectoryLock
-from bridge.journal.sqlite.large_bodies import next_large_id, read_chunk
+from bridge.journal.sqlite.large_bodies import read_chunk
 from bridge.journal.sqlite.outbox_lines import read_lines
 from bridge.journal.sqlite.pages import PageSize, check_count
 from bridge.journal.sqlite.reading_threads import Readers, readable
@@ -86,7 +87,8 @@ class Journal:
         self._waiting_bytes = 0
         #: The readers of queues.
         self.presence = Presence(clock)
-        self._readers = Readers(options.directory / FILE_NAME)
+        self._damage = FoundDamage()
+        self._readers = Readers(options.directory / FILE_NAME, self._damage)
         self._writer: Writer
         self._uploads: Uploads
         self.read = self._readers.run
@@ -120,8 +122,10 @@ class Journal:
             prepared = prepare(path, self.options, self.clock)
         self.identity = prepared.identity
         self.views.merge(everything(prepared.state))
-        self._uploads = Uploads(self.send, next_large_id(prepared.connection))
-        self._writer = Writer(prepared, self.options, self.clock, room, self._readers.let_end, self._notify)
+        self._uploads = Uploads(self.send, prepared.next_large_id)
+        self._writer = Writer(
+            prepared, self.options, self.clock, room, self._readers.let_end, self._damage, self._notify
+        )
 
     def let_go(self) -> None:
         """Answer the clients whose transactions are blocked for want of room now: the node is going down."""
@@ -133,7 +137,10 @@ class Journal:
             return
         self._closed = True
         await asyncio.to_thread(self._writer.stop)
-        await asyncio.to_thread(self._readers.close)
+        await asyncio.to_thread(
+            self._readers.close
+        )  # so that the writer copies the log, and no other connection
+        await asyncio.to_thread(self._writer.close)
         await asyncio.sleep(0)  # the last answers are on their way through the loop
         self._lock.release()
         self.notices.close()
@@ -152,6 +159,11 @@ class Journal:
     def broken(self) -> str:
         """The reason why nothing can be stored now; empty: the journal can store."""
         return self._writer.condition.broken
+
+    @property
+    def damaged(self) -> Sequence[str]:
+        """The damaged places of the file that were found since it was opened."""
+        return self._damage.places
 
     @property
     def standstill(self) -> str:
@@ -303,7 +315,11 @@ class Journal:
                 grant: Grant | None = await command.future
                 self.presence.seen(address, queue)
                 if grant is not None:
-                    return await self._page(address, queue, grant, PageSize(most, END))
+                    page = await self._page(address, queue, grant, PageSize(most, END))
+                    if page.lease is None:
+                        most = len(page.messages)  # those behind them cannot be read
+                        continue
+                    return page
                 if command.retry_ms == 0:
                     continue
                 left_ms = until_ms - self.clock.monotonic_ms()
@@ -314,9 +330,13 @@ class Journal:
                 await asyncio.wait([changed], timeout=left_ms / 1000)
 
     async def _page(self, address: str, queue: str, grant: Grant, most: PageSize) -> Page:
+        """The messages of a lease. Without a lease: only these can be read, and the lease was released."""
         try:
             row = await self._row(address)
             messages = await self._readers.page(row.address_id, grant.intervals, most)
+            if 0 < len(messages) < grant.count:
+                await asyncio.wait([self.give_back(address, queue, grant.lease)])
+                return Page(None, messages)
             check_count(address, len(messages), grant.count)
         except BaseException:
             if not self._closed:

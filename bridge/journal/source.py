@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
-from bridge.errors import JournalFailed, JournalUnavailable, SourceGap
+from bridge.errors import JournalUnavailable, SourceGap
 from bridge.journal.batching import Cutter
 from bridge.journal.journal import Journal
 from bridge.journal.rules.commands import BeginCommand, SettleCommand
@@ -19,6 +19,7 @@ from bridge.journal.sqlite.history import read_past
 from bridge.journal.sqlite.large_bodies import BodyGone, read_whole
 from bridge.journal.sqlite.routed import Routed, read_routed
 from bridge.journal.values.options import BridgeSelection
+from bridge.journal.values.queue_cursor import Interval, common
 from bridge.journal.values.stored_block import END
 from bridge.messages.batch import Batch
 from bridge.messages.message import WHOLE_BODY_BYTES
@@ -43,8 +44,6 @@ READ_AT_ONCE: Final = 8
 
 #: Stands for the receipts that never came.
 _NO_RECEIPT: Final = Receipt("", Verdict.STORED, 0)
-#: SQLite's codes for a file that no retry repairs.
-_DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 @dataclass(slots=True)
@@ -59,6 +58,8 @@ class _StreamCursor:
     at: int
     #: From here on the bridge's own queue keeps the messages; below, they may be trimmed at any time.
     kept_from: int
+    #: Where messages were that could not be read, and that the operator has passed over: ascending.
+    lost: Sequence[Interval] = ()
     #: Batches that were read in advance.
     ready: deque[Batch] = field(default_factory=deque)
     #: Set where the end has been reached: done when more has come.
@@ -180,8 +181,9 @@ class JournalSource:
         for identity, state in resume.items():
             stream, row = found[identity]
             start = row.queue_next if state.next is None else state.next
+            lost = await self._read(reader.read_lost, row.address_id)
             self._cursors[identity] = _StreamCursor(
-                stream, row.address, row.address_id, start, row.queue_next
+                stream, row.address, row.address_id, start, row.queue_next, lost
             )
             if start > row.queue_next:
                 await self._recover(stream, row, start, state.checksum)
@@ -302,12 +304,17 @@ class JournalSource:
         for cursor, (trimmed, routed) in zip(cursors, found, strict=True):
             if cursor.at < trimmed:
                 self._gap(cursor.stream.identity, cursor.at, trimmed)
-            for batch in self._cutter.cut(cursor.stream.identity, routed.blocks, cursor.at):
-                cursor.ready.append(routed.kept(batch))
-                cursor.at = batch.upto
-            if routed.blocks:
-                cursor.more = None
             identity = cursor.stream.identity
+            batches = [routed.kept(batch) for batch in self._cutter.cut(identity, routed.blocks, cursor.at)]
+            if not batches and cursor.lost and cursor.at < cursor.lost[-1][1]:
+                batches = [Batch(identity, cursor.at, cursor.lost[-1][1])]  # nothing was stored behind it
+            for batch in batches:
+                for first, upto in common(cursor.lost, [(batch.from_, batch.upto)]):
+                    self.gaps.passed(identity, first, upto)
+                cursor.ready.append(batch)
+                cursor.at = batch.upto
+            if batches:
+                cursor.more = None
             self._cursors[identity] = self._cursors.pop(identity)  # the others come first next time
 
     def back_off(self, streams: Collection[str]) -> None:
@@ -326,9 +333,7 @@ class JournalSource:
         except BodyGone as error:
             raise JournalUnavailable(error.detail) from error
         except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without the extended part
-            kind = JournalFailed if code in _DAMAGED else JournalUnavailable
-            raise kind(f"the journal cannot be read ({error})") from error
+            raise JournalUnavailable(f"the journal cannot be read ({error})") from error
 
     # -- settling --------------------------------------------------------------------------------------
 

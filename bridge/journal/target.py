@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from bridge.errors import (
     InvalidAddress,
+    JournalDamaged,
     JournalUnavailable,
     Malformed,
     Stopping,
@@ -218,5 +219,5 @@ def _unavailable() -> Iterator[None]:
     """Report a journal that fails or stops as a target that is not available."""
     try:
         yield
-    except (JournalUnavailable, Stopping) as error:
+    except (JournalUnavailable, JournalDamaged, Stopping) as error:
         raise TargetUnavailable(error.detail, error.key, error.limit, error.found) from error

@@ -21,6 +21,7 @@ from bridge.http.operations import NodeControl, Operations
 from bridge.journal.dead_letters import DeadLetterService
 from bridge.journal.journal import Journal
 from bridge.journal.measures import FullAddress
+from bridge.journal.sqlite.database import SQLITE_VERSION
 from bridge.journal.sqlite.reader import Orphan
 from bridge.journal.unused import UnusedRemover
 from bridge.journal.values.options import JournalOptions
@@ -124,6 +125,7 @@ class Node:
         self._removes_unused = False
         #: Whether the log's last word of the disk is that it is full, and of which addresses.
         self._logged_disk_full = False
+        self._logged_damaged = 0
         self._logged_full: Mapping[str, FullAddress] = {}
         self._tallies: dict[str | None, logs.Tally] = {}
         self.reloads = parts.reloads(self)
@@ -207,6 +209,7 @@ class Node:
             "listening",
             acceptor=None if bound is None else str(bound),
             operations=None if bound_operations is None else str(bound_operations),
+            sqlite=SQLITE_VERSION,
         )
         watch = CredentialsWatch(parts.credentials, self._on_credentials)
         self._repeat("watch-credentials", watch.turn)
@@ -265,7 +268,10 @@ class Node:
         await asyncio.sleep(LOOK_S)
 
     async def _watch_journal(self, journal: Journal) -> None:
-        """Log once that the disk, or an address, has no room, and once that it has room again."""
+        """Log once that the disk, or an address, has no room, and once that it has room again.
+
+        Log each damaged place of the journal.
+        """
         self._logged_full = self._log_full(self._logged_full, journal.full_addresses())
         disk_full = journal.disk_full
         if disk_full and not self._logged_disk_full:
@@ -273,6 +279,9 @@ class Node:
         elif self._logged_disk_full and not disk_full:
             self._log.info("journal-room", directory=str(journal.options.directory))
         self._logged_disk_full = disk_full
+        for place in journal.damaged[self._logged_damaged :]:
+            self._log.error("journal-damaged", directory=str(journal.options.directory), place=place)
+            self._logged_damaged += 1
         await asyncio.sleep(_LOOK_S)
 
     def _log_full(

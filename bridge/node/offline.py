@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -23,8 +23,12 @@ from bridge.journal.journal import Journal
 from bridge.journal.rules import branching
 from bridge.journal.rules.commands import Branch, BranchCommand, DisownCommand, ForgetCommand, QueueCommand
 from bridge.journal.rules.forgetting import Forgotten
+from bridge.journal.sqlite import repair
+from bridge.journal.sqlite.database import FILE_NAME, DirectoryLock
+from bridge.journal.sqlite.identity_file import forget_reached
 from bridge.journal.sqlite.reader import bridge_lags
 from bridge.journal.values.options import JournalOptions
+from bridge.journal.writer.opening import find_loss
 from bridge.messages.stream_names import is_own_log
 from bridge.node.wiring import journal_options
 from bridge.relay import reposition
@@ -191,6 +195,51 @@ async def new_incarnation(path: Path, restored_at: int | None, approve: Approve)
         await journal.submit(BranchCommand, incarnation=incarnation, branches=branches)
     for bridge in bridges:
         await decide_positions(path, bridge.name, "group", lambda _: True)
+
+
+def skip_damaged(path: Path, approve: Approve) -> str:
+    """Save what can be read of a damaged journal (`bridge.journal.sqlite.repair`), and pass over the rest.
+
+    Answers where the damaged file is kept; empty: nothing was changed.
+
+    Raises: SettingsInvalid; JournalFailed: the node runs, or the journal cannot be saved.
+    """
+    directory = read_settings(path).node.data_directory
+    with _locked(directory):
+        file = directory / FILE_NAME
+        findings = repair.examine(file)
+        lines = list(findings) or ["nothing is lost: every message can be read"]
+        lines.append(
+            f"writes what can be read into another file, and keeps the damaged one as {repair.KEPT_NAME}"
+        )
+        if not approve(lines):
+            return ""
+        return str(repair.save(file, findings, SystemClock().wall_ms()))
+
+
+def accept_loss(path: Path, approve: Approve) -> None:
+    """Let a journal that lacks what it had go on as it is (`bridge.journal.sqlite.identity_file`).
+
+    Raises: SettingsInvalid; JournalFailed: the node runs; Conflict: it lacks nothing.
+    """
+    directory = read_settings(path).node.data_directory
+    with _locked(directory):
+        lacks = find_loss(directory / FILE_NAME)
+        if not lacks:
+            raise Conflict(
+                f"the journal in {directory} lacks nothing that is known", key="node.data-directory"
+            )
+        if approve([lacks, "the next start goes on with what there is, and gives its positions again"]):
+            forget_reached(directory)
+
+
+@contextlib.contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    lock = DirectoryLock(directory)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 async def _branches(

@@ -65,10 +65,8 @@ class Control:
             reasons.append("the journal is not open yet")
         elif not node.accepting:
             reasons.append("the acceptor is not open yet")
-        elif node.journal.broken:
-            reasons.append(f"the journal cannot be used: {node.journal.broken}")
-        elif node.journal.disk_full:
-            reasons.append("the disk is full")
+        else:
+            reasons.extend(_journal_reasons(node.journal))
         return not reasons, reasons, states
 
     async def status(self) -> Mapping[str, Any]:
@@ -245,6 +243,19 @@ class Control:
 def _age_s(oldest_ms: int | None, now_ms: int) -> float | None:
     """The age of the oldest message that waits, in seconds; None: none waits."""
     return None if oldest_ms is None else max(now_ms - oldest_ms, 0) / 1000
+
+
+def _journal_reasons(journal: Journal) -> list[str]:
+    """The reasons why the journal takes no messages, or cannot give all that it has."""
+    reasons = []
+    if journal.broken:
+        reasons.append(f"the journal cannot be used: {journal.broken}")
+    elif journal.disk_full:
+        reasons.append("the disk is full")
+    if places := journal.damaged:
+        more = f", and {len(places) - 1} more" if len(places) > 1 else ""
+        reasons.append(f"the journal is damaged: {places[0]}{more}")
+    return reasons
 
 
 async def _lanes(relay: Operated, summary: BridgeSummary) -> Mapping[str, Any] | None:

@@ -14,7 +14,7 @@ from bridge.http import authentication, bodies
 from bridge.http import limits as http_limits
 from bridge.journal import shared_queues, uploads
 from bridge.journal.rules import owners
-from bridge.journal.sqlite import pages
+from bridge.journal.sqlite import damage, pages, repair
 from bridge.journal.values import options
 from bridge.kafka.client import fetch_limits
 from bridge.kafka.client.known_options import KAFKA_OPTIONS
@@ -266,6 +266,14 @@ LIMITS: Final = {
     "age of the delivery log": Limit(
         f"{DeliveryLog().retention_time_ms // 86_400_000} d",
         "unit/delivery_log/test_lines_and_segments.py::test_files_are_deleted_by_age",
+    ),
+    "damaged places of the journal that are remembered": Limit(
+        count(damage.PLACES_MOST),
+        "integration/journal/test_repair.py::test_only_so_many_places_are_remembered",
+    ),
+    "reads that fail before `journal skip-damaged` counts the rest of a table as lost": Limit(
+        count(repair.FAILURES_MOST),
+        "integration/journal/test_repair.py::test_reads_that_fail_come_to_an_end",
     ),
     "lines of rejected duplicates in the log": Limit(
         f"one in {logs.RATE_LIMIT_S:g} s",

@@ -25,7 +25,7 @@ from bridge.journal.rules.commit_group import Blocked, Group
 from bridge.journal.rules.handover import check_open
 from bridge.journal.rules.state import PositionState, SettledState
 from bridge.journal.values.options import bridge_queue_name
-from bridge.journal.values.queue_cursor import Cursor
+from bridge.journal.values.queue_cursor import Cursor, common
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
 from bridge.messages.block import Block, FreshBlock, KeptBody, encoded_size
@@ -290,7 +290,8 @@ def settle(group: Group, command: SettleCommand) -> None:
         queue.cursor.settle((queue.cursor.next, batch.upto))
         group.change_queue(address, queue)
     if batch.upto > batch.from_:
-        group.log.sent(command)
+        lost = [] if address is None else common(address.lost, [(batch.from_, batch.upto)])
+        group.log.sent(command, lost)
 
 
 def begin(group: Group, command: BeginCommand) -> None:

@@ -86,6 +86,8 @@ class Group:
     dropped_addresses: list[int] = field(default_factory=list)
     #: Addresses that have other settings, which no row has.
     changed_policies: list[AddressState] = field(default_factory=list)
+    #: One of the queues whose rows were written, with its version; None: none was written.
+    written_queue: tuple[int, int] | None = None
     #: Addresses whose ID cache was cleared or resized.
     changed_caches: list[AddressState] = field(default_factory=list)
     changed_positions: dict[StreamKey, PositionState] = field(default_factory=dict)
@@ -258,8 +260,6 @@ class Group:
         self.dropped_queues.append((address.address_id, queue.name))
         queue.name, queue.bridge = name, bridge
         address.queues[name] = queue
-        renamed = (name, bridge, queue.queue_id)
-        self.statements.append(("UPDATE queues SET name = ?, bridge = ? WHERE queue_id = ?", renamed))
         self.change_queue(address, queue)
 
     def require_queue(self, address_name: str, queue_name: str) -> QueueState:

@@ -11,6 +11,7 @@ import msgspec
 
 from bridge.delivery_log import Line, LineWriter
 from bridge.journal.rules.commands import BeginCommand, DeliverCommand, SettleCommand
+from bridge.journal.values.queue_cursor import Interval
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
 from bridge.messages.block import Block
@@ -78,14 +79,22 @@ class Logbook:
             line.verdict = "duplicate"
             self._add(line)
 
-    def sent(self, command: SettleCommand) -> None:
-        """Add the line of a batch that the target confirmed."""
+    def sent(self, command: SettleCommand, lost: Sequence[Interval] = ()) -> None:
+        """Add the line of a batch that the target confirmed.
+
+        `lost`: where this node had messages that could not be read. They are in this line and not in the
+        target's: `core-bridge reconcile` reports them as lost.
+        """
         if self.enabled and command.logged:
             line = Line.of_batch(
                 "sent", self._sender(command), command.address, command.batch,
                 committed=command.committed, duplicates=command.duplicates,
             )  # fmt: skip
             line.recovered, line.clock_offset = command.recovered, command.clock_offset
+            if lost:
+                line.runs = run_arithmetic.join(
+                    sorted([*line.runs, *((low, upto - 1) for low, upto in lost)])
+                )
             self._add(line)
 
     def passed_over(self, command: BeginCommand, from_: int) -> None:

@@ -15,6 +15,7 @@ from bridge.journal.rules.arrivals import LETTER_NAMES, Came
 from bridge.journal.rules.commands import MoveCommand, Moved
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.state import AddressState, QueueState
+from bridge.journal.sqlite.damage import DamagedMessages, required_row
 from bridge.journal.sqlite.reader import find_address, find_blocks, read_block
 from bridge.journal.sqlite.stretches import addressed_ranges
 from bridge.journal.values.options import REPLAYED_QUEUE
@@ -109,9 +110,9 @@ def read_movable(
     gaps = reserved
     if gaps is None:
         gaps = cursor.free(row.next) if choice is None else choice.unseen(cursor, row.next)
-    (start,) = connection.execute(
-        "SELECT first FROM addresses WHERE address_id = ?", (row.address_id,)
-    ).fetchone()
+    (start,) = required_row(
+        connection, "SELECT first FROM addresses WHERE address_id = ?", (row.address_id,), "addresses"
+    )
     stream = journal_stream(incarnation, address, start)
     found: list[Moved] = []
     count = size = looked = 0
@@ -161,13 +162,22 @@ def read_free(
     queue: str = REPLAYED_QUEUE,
 ) -> Iterator[Free]:
     """The messages of an address that are addressed to `queue`, in these intervals, at positions from `start`
-    on, in order.
+    on, in order, up to a damaged one.
+
+    Raises: DamagedMessages: the first is damaged.
     """
+    found = False
     for gap, end in gaps:
         low = max(gap, start)
         while low < end and (firsts := find_blocks(connection, address_id, low, end, _STEP_BYTES)):
             for first in firsts:
-                block = read_block(connection, first).block
+                try:
+                    block = read_block(connection, first).block
+                except DamagedMessages:
+                    if not found:
+                        raise
+                    return  # those before it can go
+                found = True
                 before, came = _beside(connection, address_id, first)
                 for begin, stop in addressed_ranges(connection, queue, first, block.count, low, end):
                     part = block.part(begin - first, stop - first)
@@ -182,7 +192,7 @@ def _beside(connection: sqlite3.Connection, address_id: int, first: int) -> tupl
         " WHERE address_id = ? AND first < ? ORDER BY first DESC LIMIT 1)",
         (address_id, first),
     ).fetchone()
-    (buried,) = connection.execute("SELECT buried FROM blocks WHERE first = ?", (first,)).fetchone()
+    (buried,) = required_row(connection, "SELECT buried FROM blocks WHERE first = ?", (first,), "blocks")
     return before, Came(buried)
 
 

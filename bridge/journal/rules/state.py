@@ -57,6 +57,8 @@ class QueueState:
     automatic: bool = False
     #: Whether it ever had a reader, or a bridge has taken messages from it.
     used: bool = False
+    #: How often its row was written.
+    version: int = 0
     #: By the name of the lease that a bridge has asked for; in memory only.
     reserved: dict[str, Reservation] = field(default_factory=dict)
 
@@ -107,6 +109,8 @@ class AddressState:
     #: By name, readers' queues that went by themselves: the position from which on a reader that comes back
     #: has got nothing.
     gone: dict[str, int] = field(default_factory=dict)
+    #: The places of messages that could not be read, and that the operator has passed over; ascending.
+    lost: list[Interval] = field(default_factory=list)
     #: One beyond its oldest block; None: not looked up yet.
     oldest_end: int | None = None
     #: Whether there may be a queue that counts its messages.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sqlite3
 from enum import Enum
@@ -10,37 +11,24 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from bridge.errors import JournalFailed
+from bridge.errors import JournalDamaged, JournalFailed
+from bridge.journal.sqlite.damage import DamagedRow, is_damage
+from bridge.journal.sqlite.reserve import free_bytes, has_no_room, write_error
+from bridge.journal.values.row_checksums import row_checksum
 from bridge.journal.values.stored_block import PAGE_BYTES
 from bridge.runtime.file_lock import FileLock, LockHeld
 from bridge.runtime.private_files import make_directory, opener
 
-#: Increased by one with every change of schema.sql; `_MIGRATIONS` leads from each version to the next.
-SCHEMA_VERSION: Final = 7
-_MIGRATIONS: Final[dict[int, str]] = {
-    1: "ALTER TABLE positions ADD COLUMN moved_to TEXT NOT NULL DEFAULT ''",
-    2: "ALTER TABLE blocks ADD COLUMN hops BLOB",
-    3: "ALTER TABLE blocks ADD COLUMN buried INTEGER NOT NULL DEFAULT 1;"
-    "ALTER TABLE positions ADD COLUMN principal TEXT NOT NULL DEFAULT '';"
-    "ALTER TABLE positions ADD COLUMN node TEXT NOT NULL DEFAULT ''",
-    4: "ALTER TABLE addresses ADD COLUMN auto_created INTEGER NOT NULL DEFAULT 0;"
-    "ALTER TABLE blocks ADD COLUMN routes BLOB;"
-    "CREATE INDEX blocks_with_routes ON blocks (address_id, first) WHERE routes IS NOT NULL;"
-    "ALTER TABLE queues ADD COLUMN filter TEXT NOT NULL DEFAULT '';"
-    "ALTER TABLE queues ADD COLUMN messages INTEGER;"
-    "ALTER TABLE queues ADD COLUMN auto_created INTEGER NOT NULL DEFAULT 0",
-    5: "ALTER TABLE blocks ADD COLUMN body_id INTEGER;"
-    "CREATE INDEX blocks_by_body ON blocks (body_id) WHERE body_id IS NOT NULL;"
-    "CREATE TABLE bodies (body_id INTEGER PRIMARY KEY, body BLOB NOT NULL)",
-    6: "ALTER TABLE blocks ADD COLUMN large_id INTEGER;"
-    "CREATE INDEX blocks_by_large ON blocks (large_id) WHERE large_id IS NOT NULL;"
-    "CREATE TABLE chunks (chunk_id INTEGER PRIMARY KEY, bytes BLOB NOT NULL);"
-    "CREATE TABLE loose_bodies (large_id INTEGER PRIMARY KEY)",
-}
+#: Increased by one with every change of schema.sql; `MIGRATIONS` leads from each version to the next.
+SCHEMA_VERSION: Final = 8
+#: By version, the SQL that leads to the next one. Versions before the first release are not read.
+MIGRATIONS: Final[dict[int, str]] = {}
 
 #: Memory a connection may use for pages.
 PAGE_CACHE_KIB: Final = 4096
 
+#: The version of the SQLite library.
+SQLITE_VERSION: Final = sqlite3.sqlite_version
 FILE_NAME: Final = "journal.sqlite"
 LOCK_NAME: Final = "journal.lock"
 
@@ -50,15 +38,17 @@ class Trouble(Enum):
 
     #: No room: nothing was stored; the work goes on when there is room.
     FULL = "full"
-    #: Damaged file, lost device, missing permission: the operator has to act.
+    #: A part of the file is damaged; work on other parts of it goes on.
+    DAMAGED = "damaged"
+    #: Lost device, I/O error, missing permission: the operator has to act.
     BROKEN = "broken"
 
 
-#: The disk has no room. SQLite says "write error" where a quota or a limit on file sizes is in the way. Both
-#: leave a log without a valid last frame, so that the transaction is not there, whenever they come.
-_NO_ROOM: Final = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE}
+#: SQLite has one code for an I/O error, a read-only file system, a quota and a limit on file sizes. It leaves
+#: a log without a valid last frame, so that the transaction is not there, whenever it comes.
+_PERHAPS_NO_ROOM: Final = {sqlite3.SQLITE_IOERR_WRITE}
 #: So do these, but after the last frame has been written: at COMMIT they leave it open.
-_NO_ROOM_BEFORE_COMMIT: Final = {
+_PERHAPS_BEFORE_COMMIT: Final = {
     sqlite3.SQLITE_IOERR_FSYNC,
     sqlite3.SQLITE_IOERR_SHMMAP,
     sqlite3.SQLITE_IOERR_SHMSIZE,
@@ -66,11 +56,60 @@ _NO_ROOM_BEFORE_COMMIT: Final = {
 }
 
 
-def classify(error: BaseException | None, *, at_commit: bool = False) -> Trouble:
-    """Whether nothing was stored and `error` passes by itself once there is room."""
+def classify(error: BaseException | None, path: Path, *, at_commit: bool = False) -> Trouble:
+    """The consequence of an error of the journal at `path`.
+
+    Where SQLite's code does not tell whether there is room, a file is written beside the journal.
+    """
+    if is_damage(error):
+        return Trouble.DAMAGED
     code = getattr(error, "sqlite_errorcode", None)
-    no_room = _NO_ROOM if at_commit else _NO_ROOM | _NO_ROOM_BEFORE_COMMIT
-    return Trouble.FULL if code in no_room else Trouble.BROKEN
+    if code == sqlite3.SQLITE_FULL:
+        return Trouble.FULL
+    perhaps = _PERHAPS_NO_ROOM if at_commit else _PERHAPS_NO_ROOM | _PERHAPS_BEFORE_COMMIT
+    no_room = code in perhaps and has_no_room(path.parent, _largest(path) + _GROWTH_BYTES)
+    return Trouble.FULL if no_room else Trouble.BROKEN
+
+
+def described_error(error: BaseException, path: Path) -> str:
+    """The text of an error of the journal at `path`, with the error of the disk. Never empty, no path."""
+    text = str(error) or type(error).__name__
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is None or (code & 0xFF) not in _OF_THE_DISK:
+        return text
+    cause = write_error(path.parent, _largest(path))
+    if cause is None:
+        free = free_bytes(path.parent)
+        return f"{text} ({_name(code)}; {free} bytes are free, and another file can be written)"
+    if cause.errno == errno.EROFS:
+        return f"{text}: the file system is read-only"
+    return f"{text}: {cause.strerror}"
+
+
+#: SQLite's codes, without their extended parts, behind which is the operating system.
+_OF_THE_DISK: Final = {
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PERM,
+}
+#: Bytes that a transaction, or a copy of the log, may add to a file: a limit on file sizes is nearer.
+_GROWTH_BYTES: Final = 64 * 1024 * 1024
+
+
+def _largest(path: Path) -> int:
+    """Bytes of the journal's file, or of its log if that is longer."""
+    sizes = [0]
+    for one in (path, path.with_name(f"{path.name}-wal")):
+        with contextlib.suppress(OSError):
+            sizes.append(one.stat().st_size)
+    return max(sizes)
+
+
+def _name(code: int) -> str:
+    """SQLite's name of an extended code, as `SQLITE_IOERR_WRITE`."""
+    names = (name for name in dir(sqlite3) if name.startswith("SQLITE_") and getattr(sqlite3, name) == code)
+    return next(names, f"SQLite code {code}")
 
 
 class CannotGrow(JournalFailed):
@@ -145,9 +184,14 @@ def connect_writer(path: Path, *, create: bool) -> sqlite3.Connection:
 
 
 def connect_reader(path: Path) -> sqlite3.Connection:
-    """A connection that cannot write; used by one thread at a time."""
+    """A connection that cannot write; used by one thread at a time.
+
+    It never copies the log: only the writer's does. SQLite before 3.51.3 may lose pages of a commit while
+    another connection copies the log.
+    """
     connection = _connect(path, "rw")  # a reader of a write-ahead log writes its marks beside it
     connection.execute("PRAGMA query_only = ON")
+    connection.execute("PRAGMA wal_autocheckpoint = 0")
     connection.execute(f"PRAGMA cache_size = -{PAGE_CACHE_KIB}")
     return connection
 
@@ -180,20 +224,34 @@ def open_failure(path: Path, error: sqlite3.Error) -> JournalFailed:
     """The error for the operator when `path` cannot be opened."""
     code = getattr(error, "sqlite_errorcode", None)
     primary = code & 0xFF if code is not None else None
-    if primary in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+    trouble = classify(error, path)
+    if trouble is Trouble.DAMAGED:
         return damage(path, error)
-    if primary in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
-        return _failure(path, f"{_NO_RIGHT} ({error})")
-    if classify(error) is Trouble.FULL:
+    if trouble is Trouble.FULL:
         what = f"the journal {path} cannot grow; make room on its disk ({error})"
         return CannotGrow(what, key="node.data-directory", found=str(path))
-    return _failure(path, f"cannot be opened ({error})")
+    if is_read_only(path.parent):
+        return _failure(path, f"cannot be written: the file system of {path.parent} is read-only ({error})")
+    if primary in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+        return _failure(path, f"{_NO_RIGHT} ({error})")
+    return _failure(path, f"cannot be opened ({described_error(error, path)})")
 
 
-def damage(path: Path, error: Exception) -> JournalFailed:
+def is_read_only(directory: Path) -> bool:
+    """Whether the file system of `directory` takes no write."""
+    with contextlib.suppress(OSError):
+        return bool(os.statvfs(directory).f_flag & os.ST_RDONLY)
+    return False
+
+
+def damage(path: Path, error: Exception) -> JournalDamaged:
     """The error for the operator when `path` holds data that no journal has."""
-    advice = "restore it from a backup, or move it and the files beside it away to start empty"
-    return _failure(path, f"is damaged ({error}); it was left as it is: {advice}")
+    advice = (
+        "copy it away with the files beside it; then restore it from a backup, or see what can be saved with "
+        "core-bridge journal skip-damaged --dry-run"
+    )
+    detail = f"the journal {path} is damaged ({error}); it was left as it is: {advice}"
+    return JournalDamaged(detail, key="node.data-directory", found=str(path))
 
 
 def _failure(path: Path, what: str) -> JournalFailed:
@@ -217,13 +275,15 @@ def _make_tables(connection: sqlite3.Connection) -> None:
     connection.executescript(
         f"BEGIN IMMEDIATE; {schema}\n"
         f"INSERT INTO meta VALUES ('schema', '{SCHEMA_VERSION}');"
-        "INSERT INTO sequence VALUES (1, 0); COMMIT;"
+        f"INSERT INTO sequence VALUES (1, 0, {row_checksum((0,))}); COMMIT;"
     )
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     row = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
-    version = int(row[0]) if row is not None else 0
+    if row is None or not str(row[0]).isdecimal():
+        raise damage(path, DamagedRow("meta", "schema", "it is missing"))
+    version = int(row[0])
     if version > SCHEMA_VERSION:
         raise JournalFailed(
             f"the journal {path} was written by a later version: schema {version};"
@@ -232,8 +292,18 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
             limit=SCHEMA_VERSION,
             found=version,
         )
+    missing = [step for step in range(version, SCHEMA_VERSION) if step not in MIGRATIONS]
+    if missing:
+        raise JournalFailed(
+            f"the journal {path} was written by a version that is too old: schema {version}; this one reads"
+            f" {missing[-1] + 1} and later. Deliver what it holds by that version, and start with an empty"
+            " directory",
+            key="node.data-directory",
+            limit=missing[-1] + 1,
+            found=version,
+        )
     for step in range(version, SCHEMA_VERSION):
         connection.executescript(
-            f"BEGIN IMMEDIATE; {_MIGRATIONS[step]};"
+            f"BEGIN IMMEDIATE; {MIGRATIONS[step]};"
             f" UPDATE meta SET value = '{step + 1}' WHERE key = 'schema'; COMMIT;"
         )

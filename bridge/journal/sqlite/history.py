@@ -48,6 +48,11 @@ def _checksum_below(
     ).fetchone()
     if found is not None:
         first, count, checksum = found
+        if connection.execute(
+            "SELECT 1 FROM lost WHERE address_id = ? AND first < ? AND upto > ?",
+            (row.address_id, position, first + count),
+        ).fetchone():
+            return 0
         if first + count > position:
             checksum = read_block(connection, first).block.part(0, position - first).checksum
         return int(checksum)

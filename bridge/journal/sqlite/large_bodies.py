@@ -7,10 +7,12 @@ from dataclasses import replace
 from typing import Final
 
 from bridge.errors import NotFound
+from bridge.journal.sqlite.damage import DamagedRow
+from bridge.journal.values.row_checksums import row_checksum
 from bridge.messages.block import Block, KeptBody, encode_message
 from bridge.messages.message import CHUNKS_MOST, LargeBody
 
-_READ: Final = "SELECT bytes FROM chunks WHERE chunk_id = ?"
+_READ: Final = "SELECT chunk_id, crc, bytes FROM chunks WHERE chunk_id = ?"
 
 
 class BodyGone(NotFound):
@@ -31,11 +33,17 @@ def next_large_id(connection: sqlite3.Connection) -> int:
 
 
 def read_chunk(connection: sqlite3.Connection, large_id: int, number: int) -> bytes:
-    """One chunk of a large body. Raises: BodyGone."""
-    row = connection.execute(_READ, (chunk_id(large_id, number),)).fetchone()
+    """One chunk of a large body. Raises: BodyGone; DamagedRow: it is not as it was stored, or missing."""
+    key = chunk_id(large_id, number)
+    row = connection.execute(_READ, (key,)).fetchone()
     if row is None:
+        if connection.execute("SELECT 1 FROM blocks WHERE large_id = ? LIMIT 1", (large_id,)).fetchone():
+            raise DamagedRow("chunks", key, "it is missing")
         raise BodyGone(f"the message has gone before chunk {number} of its body was read", "position")
-    return bytes(row[0])
+    *columns, crc, chunk = row
+    if row_checksum(columns, chunk) != crc:
+        raise DamagedRow("chunks", key)
+    return bytes(chunk)
 
 
 def stored_chunks(connection: sqlite3.Connection, large_id: int) -> tuple[int, int]:

@@ -10,7 +10,10 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final, NamedTuple
 
+import msgspec
+
 from bridge.errors import JournalUnavailable
+from bridge.journal.sqlite.damage import DamagedMessages, is_damage
 from bridge.journal.sqlite.large_bodies import read_whole
 from bridge.journal.sqlite.reader import find_blocks, read_block, stamped_ids
 from bridge.journal.values.queue_cursor import Interval
@@ -55,7 +58,11 @@ class DecodedBlocks:
             found = self._blocks.get(stored.first)
         if found is not None:
             return found
-        entry = (stored, stored.block.messages())
+        try:
+            entry = (stored, stored.block.messages())
+        except msgspec.DecodeError as error:
+            last = stored.end - 1
+            raise DamagedMessages(f"positions {stored.first} to {last} cannot be read ({error})") from error
         with self._lock:
             if stored.first not in self._blocks:
                 self._blocks[stored.first] = entry
@@ -88,7 +95,10 @@ def read_page(
     intervals: Iterable[Interval],
     most: PageSize,
 ) -> list[Piece]:
-    """The blocks of the first messages in these intervals, as many as the page takes."""
+    """The blocks of the first messages in these intervals, as many as the page takes, and as can be read.
+
+    Raises: DamagedMessages: the first message cannot be read.
+    """
     pieces: list[Piece] = []
     left = most.messages
     for start, end in intervals:
@@ -98,7 +108,12 @@ def read_page(
             left -= high - start
             continue
         for first in find_blocks(connection, address_id, start, end, most.bytes, left) if left else ():
-            stored = decoded.get(first) or _read(connection, first)
+            try:
+                stored = decoded.get(first) or _read(connection, first)
+            except sqlite3.DatabaseError as error:
+                if not (pieces and is_damage(error)):
+                    raise
+                return pieces
             low = max(start, first)
             high = min(end, stored.end, low + left)
             pieces.append(Piece(stored, low, high))

@@ -8,9 +8,18 @@ from typing import NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 
+from bridge.journal.sqlite.damage import (
+    Continuity,
+    DamagedMessages,
+    DamagedRow,
+    damaged_messages,
+    is_damage,
+    required_row,
+)
 from bridge.journal.sqlite.large_bodies import with_large
 from bridge.journal.values.options import REPLAYED_QUEUE, BridgeQueue
-from bridge.journal.values.queue_cursor import Cursor
+from bridge.journal.values.queue_cursor import Cursor, Interval
+from bridge.journal.values.row_checksums import row_checksum
 from bridge.journal.values.store import AddressStatus, QueueStatus
 from bridge.journal.values.stored_block import END, StoredBlock
 from bridge.messages.addresses import QueueName, RoutingType
@@ -27,10 +36,11 @@ _origins_decoder = msgspec.msgpack.Decoder(tuple[Origin, ...])
 _hops_decoder = msgspec.msgpack.Decoder(Hops)
 
 
-_BLOCK_COLUMNS = (
-    "first, count, largest, checksum, stored_ms, ids, origins, hops, CASE WHEN body_id IS NULL THEN body"
-    " ELSE (SELECT shared.body FROM bodies shared WHERE shared.body_id = blocks.body_id) END, large_id"
+_READ_BLOCK = (
+    "SELECT first, address_id, count, ordinal, size, largest, checksum, stored_ms, buried, ids, origins,"
+    " hops, routes, body_id, large_id, crc, body FROM blocks WHERE first = ?"
 )
+_READ_SHARED = "SELECT body_id, crc, body FROM bodies WHERE body_id = ?"
 
 
 def find_blocks(
@@ -43,52 +53,83 @@ def find_blocks(
 ) -> list[int]:
     """First positions of the blocks that hold ``[start, end)``, up to `most_bytes` but at least one.
 
-    Returns no more blocks than `most_messages` needs: later ones are not read.
+    Returns no more blocks than `most_messages` needs: later ones are not read. Those before a damaged place
+    are found.
+
+    Raises:
+        sqlite3.DatabaseError: the first of them cannot be found, because the index is damaged.
     """
     (holding,) = connection.execute(
         "SELECT max(first) FROM blocks WHERE address_id = ? AND first <= ?", (address_id, start)
     ).fetchone()
     rows = connection.execute(
-        "SELECT first, count, size FROM blocks WHERE address_id = ? AND first >= ? AND first < ?"
+        "SELECT first, count, size, ordinal FROM blocks WHERE address_id = ? AND first >= ? AND first < ?"
         " ORDER BY first",
         (address_id, start if holding is None else holding, end),
     )
     wanted: list[int] = []
     size = messages = 0
-    for first, count, length in rows:
-        if first + count <= start:
-            continue
-        size += length
-        if wanted and size > most_bytes:
-            break
-        wanted.append(first)
-        messages += first + count - max(first, start)
-        if size >= most_bytes or messages >= most_messages:
-            break
-    rows.close()
+    continuity = Continuity(connection, address_id, start)
+    try:
+        for first, count, length, before in rows:
+            continuity.follow(first, count, before)
+            if first + count <= start:
+                continue
+            size += length
+            if wanted and size > most_bytes:
+                break
+            wanted.append(first)
+            messages += first + count - max(first, start)
+            if size >= most_bytes or messages >= most_messages:
+                break
+        else:
+            continuity.end(end)
+    except sqlite3.Error as error:
+        if not (wanted and is_damage(error)):
+            raise
+    finally:
+        rows.close()
     return wanted
 
 
 def read_blocks(
     connection: sqlite3.Connection, address_id: int, start: int, end: int, most_bytes: int
 ) -> list[StoredBlock]:
-    """Blocks that hold positions in ``[start, end)``, ascending, up to `most_bytes` but at least one."""
-    firsts = find_blocks(connection, address_id, start, end, most_bytes)
-    return [read_block(connection, first) for first in firsts]
+    """Blocks that hold positions in ``[start, end)``, ascending, up to `most_bytes` but at least one.
+
+    Those before a damaged one are read. Raises: DamagedMessages: the first is damaged.
+    """
+    found: list[StoredBlock] = []
+    for first in find_blocks(connection, address_id, start, end, most_bytes):
+        try:
+            found.append(read_block(connection, first))
+        except DamagedMessages:
+            if not found:
+                raise
+            break
+    return found
 
 
 def read_block(connection: sqlite3.Connection, first: int) -> StoredBlock:
-    """The block that begins at `first`. Raises: sqlite3.DatabaseError: the body that it shares is gone."""
-    row = connection.execute(f"SELECT {_BLOCK_COLUMNS} FROM blocks WHERE first = ?", (first,)).fetchone()
-    return _stored_block(row)
+    """The block that begins at `first`. Raises: DamagedMessages: it is not as it was stored, or missing."""
+    try:
+        return _read_block(connection, first)
+    except (sqlite3.Error, msgspec.DecodeError) as error:
+        if not is_damage(error):
+            raise
+        raise damaged_messages(connection, first, error) from error
 
 
-def _stored_block(
-    row: tuple[int, int, int, int, int, bytes | None, bytes | None, bytes | None, bytes | None, int | None],
-) -> StoredBlock:
-    first, count, largest, checksum, stored_ms, ids, origins, hops, body, large_id = row
-    if body is None:
-        raise sqlite3.DatabaseError(f"the body of the block at {first} is missing")
+def _read_block(connection: sqlite3.Connection, first: int) -> StoredBlock:
+    row = required_row(connection, _READ_BLOCK, (first,), "blocks")
+    *columns, crc, body = row
+    if row_checksum(columns, body) != crc:
+        raise DamagedRow("blocks", first)
+    _, _, count, _, _, largest, checksum, stored_ms, _, ids, origins, hops, _, body_id, large_id = columns
+    if body_id is not None:
+        *named, crc, body = required_row(connection, _READ_SHARED, (body_id,), "bodies")
+        if row_checksum(named, body) != crc:
+            raise DamagedRow("bodies", body_id)
     block = Block(
         count,
         body,
@@ -190,11 +231,13 @@ def bridge_lags(connection: sqlite3.Connection) -> list[BridgeLag]:
 
 def queue_lag(connection: sqlite3.Connection, bridge: str, name: QueueName) -> BridgeLag:
     """The messages of a queue that is there, for a bridge that shares it."""
-    address_id, total, queue_next, packed, messages = connection.execute(
+    address_id, total, queue_next, packed, messages = required_row(
+        connection,
         "SELECT a.address_id, a.total, q.next, q.cursor, q.messages FROM queues q"
         " JOIN addresses a USING (address_id) WHERE a.name = ? AND q.name = ?",
         name,
-    ).fetchone()
+        "queues",
+    )
     if messages is None:
         cursor = Cursor.unpack(queue_next, packed)
         messages = count_unsettled(connection, address_id, cursor, total)
@@ -205,7 +248,11 @@ def queue_lag(connection: sqlite3.Connection, bridge: str, name: QueueName) -> B
 def _stored_ms(connection: sqlite3.Connection, address_id: int, start: int) -> int:
     """The time at which the first message at a position >= `start` was stored; there is one."""
     firsts = find_blocks(connection, address_id, start, END, 1)
-    (stored_ms,) = connection.execute("SELECT stored_ms FROM blocks WHERE first = ?", (firsts[0],)).fetchone()
+    if not firsts:  # so the counts of the address, or of its queue, are wrong
+        raise DamagedRow("addresses", address_id, f"there is no message from {start} on")
+    (stored_ms,) = required_row(
+        connection, "SELECT stored_ms FROM blocks WHERE first = ?", (firsts[0],), "blocks"
+    )
     return int(stored_ms)
 
 
@@ -224,10 +271,20 @@ def oldest_ids(connection: sqlite3.Connection) -> dict[str, int | None]:
 
 def was_trimmed(connection: sqlite3.Connection, row: BridgeQueueRow, start: int) -> bool:
     """Whether messages at positions >= `start` were stored once and are gone."""
-    (total,) = connection.execute(
-        "SELECT total - messages FROM addresses WHERE address_id = ?", (row.address_id,)
-    ).fetchone()
+    (total,) = required_row(
+        connection,
+        "SELECT total - messages FROM addresses WHERE address_id = ?",
+        (row.address_id,),
+        "addresses",
+    )
     return total > 0 and start < row.trimmed
+
+
+def read_lost(connection: sqlite3.Connection, address_id: int) -> list[Interval]:
+    """Where messages of the address were that could not be read, and that the operator has passed over."""
+    return connection.execute(
+        "SELECT first, upto FROM lost WHERE address_id = ? ORDER BY first", (address_id,)
+    ).fetchall()
 
 
 def read_settled(connection: sqlite3.Connection, bridge: str) -> dict[str, tuple[int, str]]:

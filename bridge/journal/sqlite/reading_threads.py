@@ -11,9 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
-import msgspec
-
 from bridge.errors import JournalUnavailable
+from bridge.journal.sqlite.damage import FoundDamage
 from bridge.journal.sqlite.database import connect_reader
 from bridge.journal.sqlite.pages import DecodedBlocks, PageSize, deliver_page, read_page
 from bridge.journal.values.queue_cursor import Interval
@@ -31,10 +30,10 @@ READ_S: Final = 1.0
 
 @contextmanager
 def readable() -> Iterator[None]:
-    """Report a damaged file to clients as one that cannot be read now. Raises: JournalUnavailable."""
+    """Report an error of the file to clients as one that cannot be read now. Raises: JournalUnavailable."""
     try:
         yield
-    except (sqlite3.Error, msgspec.DecodeError) as error:
+    except sqlite3.Error as error:
         raise JournalUnavailable(f"the journal cannot be read ({error})") from error
 
 
@@ -71,8 +70,10 @@ class UnderWay:
 class Readers:
     """Runs read functions in threads. Functions take the connection as their first argument."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, damage: FoundDamage) -> None:
+        """`damage` gets what is found damaged."""
         self._path = path
+        self._damage = damage
         self._decoded = DecodedBlocks()
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
@@ -84,18 +85,29 @@ class Readers:
     async def run(
         self, function: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """`function(connection, ...)` inside one read transaction, in a reader thread."""
-        work = lambda: self._in_transaction(lambda connection: function(connection, *args, **kwargs))  # noqa: E731
+        """`function(connection, ...)` inside one read transaction, in a reader thread.
+
+        Raises: JournalDamaged; what the function raises.
+        """
+
+        def work() -> T:
+            with self._damage.noticed():
+                return self._in_transaction(lambda connection: function(connection, *args, **kwargs))
+
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     async def page(self, address_id: int, intervals: Iterable[Interval], most: PageSize) -> list[Delivered]:
-        """The first messages in these intervals, as many as the page takes. Raises: JournalUnavailable."""
+        """The first messages in these intervals, as many as the page takes.
+
+        Raises: JournalUnavailable, JournalDamaged.
+        """
 
         def work() -> list[Delivered]:
-            pieces = self._in_transaction(
-                lambda connection: read_page(connection, self._decoded, address_id, intervals, most)
-            )
-            return deliver_page(pieces, self._decoded, most)
+            with self._damage.noticed():
+                pieces = self._in_transaction(
+                    lambda connection: read_page(connection, self._decoded, address_id, intervals, most)
+                )
+                return deliver_page(pieces, self._decoded, most)
 
         with readable():
             return await asyncio.get_running_loop().run_in_executor(self._pool, work)

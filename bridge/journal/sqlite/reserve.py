@@ -23,6 +23,9 @@ from bridge.journal.values.options import (
 )
 
 FILE_NAME: Final = "journal.reserve"
+#: A file that is written and removed again, to learn why the journal's cannot be.
+_PROBE_NAME: Final = "journal.probe"
+_PROBE_BYTES: Final = 256 * 1024
 #: There is no room: the disk is full, a quota is used up, a file may not be so large.
 _NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -88,6 +91,31 @@ def allocate(path: Path, size: int) -> bool:
     except AttributeError:  # a system without the call
         return True
     return True
+
+
+def write_error(directory: Path, at: int) -> OSError | None:
+    """The error of writing a file in `directory`, from the byte `at` on; None: it can be written.
+
+    SQLite's codes do not tell a quota or a limit on file sizes from a broken disk.
+    """
+    path = directory / _PROBE_NAME
+    try:
+        descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        try:
+            os.pwrite(descriptor, bytes(_PROBE_BYTES), at)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+            path.unlink()
+    except OSError as error:
+        return error
+    return None
+
+
+def has_no_room(directory: Path, at: int) -> bool:
+    """Whether `directory` takes no file of `at` bytes and a few more."""
+    error = write_error(directory, at)
+    return error is not None and error.errno in _NO_ROOM
 
 
 def free_bytes(directory: Path) -> int:

@@ -1,4 +1,6 @@
--- The journal's tables, version 7. `bridge.journal.sqlite.database` says how earlier ones become it.
+-- The journal's tables, version 8. `bridge.journal.sqlite.database` says how earlier ones become it.
+-- `crc` is the CRC-32 of the row's other columns (`bridge.journal.values.row_checksums`): SQLite does not notice that
+-- bytes inside a row have changed on the disk.
 
 -- schema, node-id, incarnation, log-session
 CREATE TABLE meta (
@@ -9,7 +11,8 @@ CREATE TABLE meta (
 -- One sequence for the whole journal: never derived, never reset.
 CREATE TABLE sequence (
     one  INTEGER PRIMARY KEY CHECK (one = 1),
-    next INTEGER NOT NULL
+    next INTEGER NOT NULL,
+    crc  INTEGER NOT NULL
 );
 
 -- One row an opening: how copies and restored backups are told apart.
@@ -34,7 +37,8 @@ CREATE TABLE addresses (
     id_cache_capacity   INTEGER NOT NULL,   -- of the cache when this row was written
     id_cache_size       INTEGER,            -- set by an operator; NULL: the settings'
     id_cache_configured INTEGER,            -- the settings' value when the operator set it
-    auto_created        INTEGER NOT NULL DEFAULT 0
+    auto_created        INTEGER NOT NULL DEFAULT 0,
+    crc                 INTEGER NOT NULL
 );
 
 -- Messages that arrived in one commit for one address; `first` is a sequence number.
@@ -54,6 +58,7 @@ CREATE TABLE blocks (
     routes     BLOB,                -- the queues that each message is addressed to (`values.routes`); NULL: every one
     body_id    INTEGER,             -- where its messages are, if other logs got the same; NULL: in `body`
     large_id   INTEGER,             -- the body of its one message is in `chunks`; NULL: bodies are in messages
+    crc        INTEGER NOT NULL,    -- before `body`, whose pages are not read for it
     body       BLOB NOT NULL        -- msgpack array of messages; empty with a `body_id`
 );
 -- Everything that is asked about blocks without their messages, so that no body's page is read for it.
@@ -66,12 +71,14 @@ CREATE INDEX blocks_by_body ON blocks (body_id) WHERE body_id IS NOT NULL;
 -- Messages that several logs got in one commit, stored once. A body goes with the last of its blocks.
 CREATE TABLE bodies (
     body_id INTEGER PRIMARY KEY,    -- the first of its blocks: positions are never used again
+    crc     INTEGER NOT NULL,
     body    BLOB NOT NULL
 );
 
 -- Bodies of large messages, in pieces. A body goes with the last block that has its `large_id`.
 CREATE TABLE chunks (
     chunk_id INTEGER PRIMARY KEY,   -- large_id * 65536 + the chunk's number, from 0
+    crc      INTEGER NOT NULL,
     bytes    BLOB NOT NULL
 );
 CREATE INDEX blocks_by_large ON blocks (large_id) WHERE large_id IS NOT NULL;
@@ -90,6 +97,8 @@ CREATE TABLE queues (
     filter     TEXT NOT NULL DEFAULT '',    -- the condition on the messages that arrive; '': all
     messages   INTEGER,             -- addressed to it and not settled; NULL: all stored beyond next and cursor
     auto_created INTEGER NOT NULL DEFAULT 0,
+    version    INTEGER NOT NULL,    -- how often this row was written (`journal.identity` has the newest)
+    crc        INTEGER NOT NULL,
     UNIQUE (address_id, name)
 );
 
@@ -105,6 +114,7 @@ CREATE TABLE positions (
     moved_to TEXT NOT NULL DEFAULT '',  -- the bridge that adopted it (`previous-name`); '': none has
     principal TEXT NOT NULL DEFAULT '', -- who may move it (`bridge.journal.owners`); '': the first that comes
     node     TEXT NOT NULL DEFAULT '',  -- and from which node; '': from any
+    crc      INTEGER NOT NULL,
     PRIMARY KEY (bridge, stream)
 ) WITHOUT ROWID;
 
@@ -115,6 +125,7 @@ CREATE TABLE settled (
     upto     INTEGER NOT NULL,
     checksum INTEGER NOT NULL,
     store    TEXT NOT NULL,
+    crc      INTEGER NOT NULL,
     PRIMARY KEY (bridge, stream)
 ) WITHOUT ROWID;
 
@@ -125,6 +136,7 @@ CREATE TABLE ids (
     count      INTEGER NOT NULL,
     stored_ms  INTEGER NOT NULL,
     packed     BLOB NOT NULL,       -- msgpack array of bytes
+    crc        INTEGER NOT NULL,
     PRIMARY KEY (address_id, first)
 );
 
@@ -133,3 +145,14 @@ CREATE TABLE outbox (
     line_id INTEGER PRIMARY KEY AUTOINCREMENT,
     line    BLOB NOT NULL
 );
+
+-- Messages that could not be read any more, and that the operator has passed over (`bridge.journal.sqlite.repair`).
+CREATE TABLE lost (
+    address_id INTEGER NOT NULL,
+    first      INTEGER NOT NULL,
+    upto       INTEGER NOT NULL,    -- one beyond the last position at which one of them may have been
+    messages   INTEGER NOT NULL,
+    ordinal    INTEGER NOT NULL,    -- the address's `total` before them
+    lost_ms    INTEGER NOT NULL,
+    PRIMARY KEY (address_id, first)
+) WITHOUT ROWID;

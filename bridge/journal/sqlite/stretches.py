@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from bridge.journal.sqlite.damage import Continuity, required_row
 from bridge.journal.values.queue_cursor import Interval
 from bridge.journal.values.routes import addressed
 
@@ -51,7 +52,7 @@ def addressed_ranges(
     connection: sqlite3.Connection, queue: str, first: int, count: int, from_: int, end: int
 ) -> list[Interval]:
     """The positions in ``[from_, end)`` at which a block has messages that are addressed to `queue`."""
-    (routes,) = connection.execute("SELECT routes FROM blocks WHERE first = ?", (first,)).fetchone()
+    (routes,) = required_row(connection, "SELECT routes FROM blocks WHERE first = ?", (first,), "blocks")
     ranges = [
         (max(first + low, from_), min(first + high, end)) for low, high in addressed(routes, queue, count)
     ]
@@ -65,16 +66,20 @@ def _blocks(connection: sqlite3.Connection, address_id: int, gap: Interval) -> I
         "SELECT max(first) FROM blocks WHERE address_id = ? AND first <= ?", (address_id, from_)
     ).fetchone()
     at = from_ if holding is None else holding
+    continuity = Continuity(connection, address_id, from_)
     while at < end:
         rows = connection.execute(
-            "SELECT first, first + count, size, largest FROM blocks"
+            "SELECT first, count, size, ordinal, largest FROM blocks"
             " WHERE address_id = ? AND first >= ? AND first < ? ORDER BY first LIMIT ?",
             (address_id, at, end, _BLOCKS_A_STEP),
         ).fetchall()
         if not rows:
+            continuity.end(end)
             return
-        yield from map(Stretch._make, rows)
-        at = rows[-1][1]
+        for first, count, size, before, largest in rows:
+            continuity.follow(first, count, before)
+            at = first + count
+            yield Stretch(first, at, size, largest)
 
 
 def count_left_out(connection: sqlite3.Connection, address_id: int, queue: str, start: int) -> int:

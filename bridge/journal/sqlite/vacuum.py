@@ -16,14 +16,20 @@ from bridge.journal.values.options import RETRY_MS, SLACK_BYTES
 from bridge.runtime.clock import Clock
 from bridge.runtime.fault_injection import crash_point
 
-#: How often the free list is read.
+#: How often the free list is read; where it is damaged, how often again.
 _LOOK_MS: Final = 5_000
+_LOOK_AT_DAMAGE_MS: Final = 600_000
 #: Pause between two steps of shrinking: commits come in between.
 _PAUSE_MS: Final = 20
 #: Longest time of a step, in seconds: a step's pages grow and shrink towards half of this.
 _STEP_S: Final = 0.02
 #: Pages that one step moves or cuts off, at least.
 _LEAST_PAGES: Final = 16
+
+
+def _is_busy(error: Exception) -> bool:
+    """Whether another process has the file locked, as a `sqlite3` shell may for a moment."""
+    return (getattr(error, "sqlite_errorcode", 0) & 0xFF) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 class Space:
@@ -36,12 +42,15 @@ class Space:
         clock: Clock,
         shares: Shares,
         let_readers_end: Callable[[], bool],
+        damaged: Callable[[str], None],
     ) -> None:
         """Args:
         shares: the parts of the disk kept for the log and for copying it.
         let_readers_end: waits, for a limited time, for the read transactions under way; answers whether they
             ended.
+        damaged: called with a damaged place that was found.
         """
+        self.damaged = damaged
         self._connection = connection
         self._shares = shares
         self._let_readers_end = let_readers_end
@@ -109,8 +118,15 @@ class Space:
             return
         try:
             self._shrink()
-        except (sqlite3.Error, OSError):
-            self._shrinking = False  # no room, or another error: the file is whole, look again later
+        except (sqlite3.Error, OSError) as error:
+            self._shrinking = False
+            trouble = classify(error, self._path)
+            if trouble is Trouble.DAMAGED:
+                self.damaged(str(error))
+                self._look_at_ms = self._clock.monotonic_ms() + _LOOK_AT_DAMAGE_MS
+                return
+            if trouble is not Trouble.FULL and not _is_busy(error):
+                raise
         pause = _PAUSE_MS if self._shrinking else RETRY_MS if self.pressed else _LOOK_MS
         self._look_at_ms = self._clock.monotonic_ms() + pause
 
@@ -124,6 +140,9 @@ class Space:
         """Copy the log into the file, as far as readers of other processes allow; answers whether there was
         room.
 
+        Raises:
+            sqlite3.Error: it failed for another reason than room.
+
         Once all of it has been copied, and no reader uses it, the next commit begins it anew. So the readers
         of this process are waited for, for as long as one read transaction takes; those of other processes
         never are.
@@ -132,7 +151,10 @@ class Space:
         try:
             copied = self._copy() or (self._let_readers_end() and self._copy())
         except sqlite3.Error as error:  # the log keeps what it has; tried again after as many bytes
-            self.stuck = error if classify(error) is Trouble.FULL else None
+            is_full = classify(error, self._path) is Trouble.FULL
+            if not is_full and not _is_busy(error):
+                raise
+            self.stuck = error if is_full else None
             self._message_bytes = 0
             self._checkpoint_at = self._log_bytes + self._shares.log // 5
             return False

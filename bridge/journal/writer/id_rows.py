@@ -9,6 +9,8 @@ from itertools import chain
 import msgspec
 
 from bridge.journal.rules.state import AddressState
+from bridge.journal.sqlite.damage import DamagedRow
+from bridge.journal.values.row_checksums import row_checksum
 from dedup.cache import IdCache, Overlay
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -26,9 +28,13 @@ def load_ids(connection: sqlite3.Connection, address_id: int, cache: IdCache, ac
     ).fetchone()
 
     def packs() -> Iterator[list[bytes]]:
-        for (packed,) in connection.execute(
-            "SELECT packed FROM ids WHERE address_id = ? ORDER BY first", (address_id,)
+        for *columns, packed, crc in connection.execute(
+            "SELECT address_id, first, count, stored_ms, packed, crc FROM ids"
+            " WHERE address_id = ? ORDER BY first",
+            (address_id,),
         ):
+            if row_checksum(columns, packed) != crc:
+                raise DamagedRow("ids", (address_id, columns[1]))
             yield _decode(packed)
 
     cache.load(chain.from_iterable(packs()), accepted=accepted)
@@ -41,9 +47,10 @@ def add_ids(connection: sqlite3.Connection, address: AddressState, overlay: Over
     """
     added = overlay.added
     packed = _encode(added)
+    columns = (address.address_id, overlay.first, len(added), now_ms)
     connection.execute(
-        "INSERT INTO ids (address_id, first, count, stored_ms, packed) VALUES (?, ?, ?, ?, ?)",
-        (address.address_id, overlay.first, len(added), now_ms, packed),
+        "INSERT INTO ids (address_id, first, count, stored_ms, packed, crc) VALUES (?, ?, ?, ?, ?, ?)",
+        (*columns, packed, row_checksum(columns, packed)),
     )
     _forget(connection, address, overlay.first + len(added) - address.cache.capacity)
     return len(packed)
@@ -54,15 +61,18 @@ def fit_ids(connection: sqlite3.Connection, address: AddressState) -> None:
     oldest = address.cache.accepted - len(address.cache)
     _forget(connection, address, oldest)
     row = connection.execute(
-        "SELECT first, packed FROM ids WHERE address_id = ? AND first < ? ORDER BY first DESC LIMIT 1",
+        "SELECT first, stored_ms, packed FROM ids"
+        " WHERE address_id = ? AND first < ? ORDER BY first DESC LIMIT 1",
         (address.address_id, oldest),
     ).fetchone()
     if row is not None:
-        first, packed = row
+        first, stored_ms, packed = row
         kept = _decode(packed)[oldest - first :]
+        packed = _encode(kept)
+        crc = row_checksum((address.address_id, oldest, len(kept), stored_ms), packed)
         connection.execute(
-            "UPDATE ids SET first = ?, count = ?, packed = ? WHERE address_id = ? AND first = ?",
-            (oldest, len(kept), _encode(kept), address.address_id, first),
+            "UPDATE ids SET first = ?, count = ?, packed = ?, crc = ? WHERE address_id = ? AND first = ?",
+            (oldest, len(kept), packed, crc, address.address_id, first),
         )
 
 

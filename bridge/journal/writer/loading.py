@@ -19,6 +19,7 @@ from bridge.journal.rules.state import (
     State,
     Upload,
 )
+from bridge.journal.sqlite.damage import check_row, required_row
 from bridge.journal.sqlite.large_bodies import stored_chunks
 from bridge.journal.values.options import JournalOptions
 from bridge.journal.values.queue_cursor import Cursor
@@ -38,32 +39,45 @@ def load_state(connection: sqlite3.Connection, options: JournalOptions, before: 
         sqlite3.Error, msgspec.DecodeError: the file is damaged.
         JournalFailed: a queue has a condition that this version refuses.
     """
-    (sequence,) = connection.execute("SELECT next FROM sequence").fetchone()
+    (sequence,) = check_row(
+        "sequence", required_row(connection, "SELECT next, crc FROM sequence", (), "sequence")
+    )
     written = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'outbox'").fetchone()
     state = State(sequence, lines=0 if written is None else written[0])
     _load_addresses(connection, options, state)
     filters = {} if before is None else before.filters()
-    for queue_id, address_id, name, bridge, next_position, packed, condition, *rest in connection.execute(
-        "SELECT queue_id, address_id, name, bridge, next, cursor, filter, messages, auto_created FROM queues"
+    for row in connection.execute(
+        "SELECT queue_id, address_id, name, bridge, next, cursor, filter, messages, auto_created,"
+        " version, crc FROM queues"
     ):
+        queue_id, address_id, name, bridge, next_position, packed, condition, *rest = check_row(
+            "queues", row, 3
+        )
         address, cursor = state.by_id[address_id], Cursor.unpack(next_position, packed)
         filter_ = filters.get(condition) or _filter(address.name, name, condition)
-        messages, made = rest
+        messages, made, version = rest
         came = (bool(made & AUTOMATIC), bool(made & USED))
-        state.add_queue(address, QueueState(queue_id, name, bridge, cursor, filter_, messages, *came))
+        state.add_queue(
+            address, QueueState(queue_id, name, bridge, cursor, filter_, messages, *came, version)
+        )
+    for address_id, first, upto in connection.execute(
+        "SELECT address_id, first, first + messages FROM lost ORDER BY address_id, first"
+    ):
+        if (of := state.by_id.get(address_id)) is not None:
+            of.lost.append((first, upto))
     for address_id, gone in load_gone(connection):
         if (of := state.by_id.get(address_id)) is not None:
             of.gone = gone
-    for bridge, stream, principal, node, *rest in connection.execute(
-        "SELECT bridge, stream, principal, node, next, run, checksum, epoch, moved_to FROM positions"
+    for row in connection.execute(
+        "SELECT bridge, stream, next, run, checksum, epoch, moved_to, principal, node, crc FROM positions"
     ):
+        bridge, stream, *rest, principal, node = check_row("positions", row, 2)
         position = state.positions[bridge, stream] = PositionState(*rest)
         position.owner = Owner(principal, node)
         if position.next is not None:
             state.brought.add((bridge, source_of(stream)))
-    for bridge, stream, *rest in connection.execute(
-        "SELECT bridge, stream, upto, checksum, store FROM settled"
-    ):
+    for row in connection.execute("SELECT bridge, stream, upto, checksum, store, crc FROM settled"):
+        bridge, stream, *rest = check_row("settled", row, 2)
         state.settled[bridge, stream] = SettledState(*rest)
     intake = connection.execute("SELECT value FROM meta WHERE key = ?", (INTAKE_ROW,)).fetchone()
     state.intake = Intake.OPEN if intake is None else Intake(intake[0])
@@ -96,9 +110,11 @@ def _filter(address: str, queue: str, condition: str) -> Filter | None:
 def _load_addresses(connection: sqlite3.Connection, options: JournalOptions, state: State) -> None:
     rows = connection.execute(
         "SELECT address_id, name, routing_type, first, next, trimmed, total, messages, bytes, logged,"
-        " ids_accepted, id_cache_capacity, id_cache_size, id_cache_configured, auto_created FROM addresses"
+        " ids_accepted, id_cache_capacity, id_cache_size, id_cache_configured, auto_created, crc"
+        " FROM addresses"
     )
-    for *values, accepted, capacity_before, own_size, replaced_size, made in rows.fetchall():
+    for row in rows.fetchall():
+        *values, accepted, capacity_before, own_size, replaced_size, made = check_row("addresses", row, 2)
         address_id, name, routing_type, first, next_position, trimmed, total, messages, size, logged = values
         policy = options.policy(name)
         # An operator's size holds until the settings' size changes.

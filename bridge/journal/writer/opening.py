@@ -12,13 +12,23 @@ from typing import Final
 import msgspec
 
 from bridge.delivery_log import LineWriter, Session
-from bridge.errors import JournalFailed
+from bridge.errors import JournalDamaged, JournalFailed
 from bridge.journal.rules.bridge_queues import make_bridge_queues
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.configuring import make_declared
 from bridge.journal.rules.log_lines import Logbook
 from bridge.journal.rules.state import State
-from bridge.journal.sqlite.database import connect_writer, damage, open_failure
+from bridge.journal.sqlite.damage import check_form
+from bridge.journal.sqlite.database import Trouble, classify, connect_writer, damage, open_failure
+from bridge.journal.sqlite.identity_file import (
+    ADVICE,
+    Reached,
+    check_files,
+    lost_since,
+    not_as_it_was,
+    read_reached,
+)
+from bridge.journal.sqlite.large_bodies import next_large_id
 from bridge.journal.values.options import JournalOptions
 from bridge.journal.writer.loading import load_state
 from bridge.journal.writer.rows import CommitFailed, write_group
@@ -32,6 +42,10 @@ _ADD_SESSION = (
 )
 
 
+#: Tables that are checked as a whole when the journal is opened: those of which it knows every row.
+SMALL_TABLES: Final = (
+    "meta", "sequence", "runs", "addresses", "queues", "positions", "settled", "ids", "loose_bodies", "lost"
+)  # fmt: skip
 #: The row of `meta` in which an opening keeps its session, the lines there were, and what it went on from.
 _SESSION: Final = "log-session"
 #: Hexadecimal digits of a session id that name it in the delivery log.
@@ -75,6 +89,8 @@ class Prepared:
     identity: Identity
     connection: sqlite3.Connection
     state: State
+    #: Above the number of every large body in the file.
+    next_large_id: int = 0
 
 
 def prepare(path: Path, options: JournalOptions, clock: Clock) -> Prepared:
@@ -84,27 +100,34 @@ def prepare(path: Path, options: JournalOptions, clock: Clock) -> Prepared:
     Raises:
         JournalFailed: see `Journal.open`.
     """
+    reached = read_reached(path.parent)
+    if reached is not None:
+        check_files(path, reached)
     connection = connect_writer(path, create=True)
     try:
         try:
+            check_form(connection, SMALL_TABLES)
             state = load_state(connection, options)  # before the first write: a damaged file stays as it is
+            if reached is not None:
+                check_reached(connection, path, reached, state)
             identity = _identify(connection, state, clock)
             group = _make_configured(connection, state, options, identity, clock)
             _fit_ids(group)
             if group.changes_anything:
                 write_group(group, connection)
+            large_id = next_large_id(connection)
         except CommitFailed as error:
             raise error.cause from error
     except sqlite3.Error as error:
         connection.close()
         raise open_failure(path, error) from error
-    except (msgspec.DecodeError, LookupError, TypeError) as error:
+    except (msgspec.DecodeError, LookupError, TypeError, ValueError) as error:
         connection.close()
         raise damage(path, error) from error
     except BaseException:
         connection.close()
         raise
-    return Prepared(path, identity, connection, state)
+    return Prepared(path, identity, connection, state, large_id)
 
 
 def reconnect(
@@ -117,7 +140,7 @@ def reconnect(
         before: the state until the failure.
 
     Raises:
-        sqlite3.Error, msgspec.DecodeError: it cannot be read.
+        sqlite3.Error, msgspec.DecodeError: it cannot be read, or written for another reason than room.
         JournalFailed: it cannot be opened, or is another journal.
     """
     connection = connect_writer(path, create=False)
@@ -133,10 +156,61 @@ def reconnect(
                 limit=identity.store,
                 found=found,
             )
+        _check_writable(connection, path)
     except BaseException:
         connection.close()
         raise
     return Prepared(path, identity, connection, state)
+
+
+def _check_writable(connection: sqlite3.Connection, path: Path) -> None:
+    """Commit a change of nothing: a disk that can be read only is no open journal. One without room is.
+
+    Raises: sqlite3.Error.
+    """
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("UPDATE sequence SET next = next")
+        connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        if classify(error, path, at_commit=True) is not Trouble.FULL:
+            raise
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def find_loss(path: Path) -> str:
+    """What the journal at `path`, which no process has open, lacks of what it had, in words; empty: nothing.
+
+    Raises: JournalFailed: it cannot be opened for another reason.
+    """
+    try:
+        reached = read_reached(path.parent)
+        if reached is None:
+            return ""
+        check_files(path, reached)
+    except JournalDamaged as error:
+        return error.detail.partition(f": {ADVICE}")[0]
+    connection = connect_writer(path, create=False)
+    try:
+        state = load_state(connection, JournalOptions(path.parent))
+        check_reached(connection, path, reached, state)
+    except JournalDamaged as error:
+        return error.detail.partition(f": {ADVICE}")[0]
+    except (sqlite3.Error, msgspec.DecodeError, LookupError, TypeError, ValueError) as error:
+        raise damage(path, error) from error
+    finally:
+        connection.close()
+    return ""
+
+
+def check_reached(connection: sqlite3.Connection, path: Path, reached: Reached, state: State) -> None:
+    """Check that the journal, as it was loaded, has come as far as before. Raises: JournalDamaged."""
+    (node_id,) = connection.execute("SELECT value FROM meta WHERE key = 'node-id'").fetchone() or (None,)
+    queues = [queue for address in state.by_id.values() for queue in address.queues.values()]
+    versions = {queue.queue_id: queue.version for queue in queues}
+    if lacks := lost_since(reached, node_id, state.sequence, state.lines, versions):
+        raise not_as_it_was(path, f"the journal {path} {lacks}")
 
 
 def _identify(connection: sqlite3.Connection, state: State, clock: Clock) -> Identity:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -13,6 +13,7 @@ from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.queue_filters import begin_counts, route
 from bridge.journal.rules.shared_bodies import SharedBody, find_shared
 from bridge.journal.rules.state import AUTOMATIC, USED
+from bridge.journal.values.row_checksums import row_checksum
 from bridge.journal.values.stored_block import PAGE_BYTES, chunks_bytes, stored_bytes
 from bridge.journal.writer.id_rows import add_ids, fit_ids
 from bridge.journal.writer.trimming import trim
@@ -28,40 +29,43 @@ _ROW_BYTES: Final = 2 * PAGE_BYTES
 
 _INSERT_BLOCK = (
     "INSERT INTO blocks"
-    " (first, address_id, count, ordinal, size, largest, checksum, stored_ms, ids, origins, hops, body,"
-    " buried, routes, body_id, large_id)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " (first, address_id, count, ordinal, size, largest, checksum, stored_ms, buried, ids, origins, hops,"
+    " routes, body_id, large_id, crc, body)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _UPSERT_ADDRESS = (
     "INSERT INTO addresses"
     " (address_id, name, routing_type, first, next, trimmed, total, messages, bytes, logged,"
-    " ids_accepted, id_cache_capacity, id_cache_size, id_cache_configured, auto_created)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " ids_accepted, id_cache_capacity, id_cache_size, id_cache_configured, auto_created, crc)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
     " ON CONFLICT (address_id) DO UPDATE"
     " SET name = excluded.name, routing_type = excluded.routing_type,"
     " next = excluded.next, trimmed = excluded.trimmed,"
     " total = excluded.total, messages = excluded.messages, bytes = excluded.bytes, logged = excluded.logged,"
     " ids_accepted = excluded.ids_accepted, id_cache_capacity = excluded.id_cache_capacity,"
     " id_cache_size = excluded.id_cache_size, id_cache_configured = excluded.id_cache_configured,"
-    " auto_created = excluded.auto_created"
+    " auto_created = excluded.auto_created, crc = excluded.crc"
 )
 _UPSERT_QUEUE = (
-    "INSERT INTO queues (queue_id, address_id, name, bridge, next, cursor, filter, messages, auto_created)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-    " ON CONFLICT (queue_id) DO UPDATE SET next = excluded.next, cursor = excluded.cursor,"
-    " filter = excluded.filter, messages = excluded.messages, auto_created = excluded.auto_created"
+    "INSERT INTO queues"
+    " (queue_id, address_id, name, bridge, next, cursor, filter, messages, auto_created, version, crc)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT (queue_id) DO UPDATE SET name = excluded.name, bridge = excluded.bridge,"
+    " next = excluded.next, cursor = excluded.cursor, filter = excluded.filter,"
+    " messages = excluded.messages, auto_created = excluded.auto_created, version = excluded.version,"
+    " crc = excluded.crc"
 )
 _UPSERT_POSITION = (
-    "INSERT INTO positions (bridge, stream, next, run, checksum, epoch, moved_to, principal, node)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO positions (bridge, stream, next, run, checksum, epoch, moved_to, principal, node, crc)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
     " ON CONFLICT (bridge, stream) DO UPDATE SET next = excluded.next, run = excluded.run,"
     " checksum = excluded.checksum, epoch = excluded.epoch, moved_to = excluded.moved_to,"
-    " principal = excluded.principal, node = excluded.node"
+    " principal = excluded.principal, node = excluded.node, crc = excluded.crc"
 )
 _UPSERT_SETTLED = (
-    "INSERT INTO settled (bridge, stream, upto, checksum, store) VALUES (?, ?, ?, ?, ?)"
+    "INSERT INTO settled (bridge, stream, upto, checksum, store, crc) VALUES (?, ?, ?, ?, ?, ?)"
     " ON CONFLICT (bridge, stream) DO UPDATE SET upto = excluded.upto, checksum = excluded.checksum,"
-    " store = excluded.store"
+    " store = excluded.store, crc = excluded.crc"
 )
 
 
@@ -86,7 +90,8 @@ def write_group(group: Group, connection: sqlite3.Connection) -> int:
     for sql, parameters in group.statements:
         connection.execute(sql, parameters)
     if group.chunks:
-        connection.executemany("INSERT INTO chunks (chunk_id, bytes) VALUES (?, ?)", group.chunks)
+        chunks = [(number, row_checksum((number,), chunk), chunk) for number, chunk in group.chunks]
+        connection.executemany("INSERT INTO chunks (chunk_id, crc, bytes) VALUES (?, ?, ?)", chunks)
         size += group.chunk_bytes + len(group.chunks) * _ROW_BYTES
     for address in group.changed_caches:
         fit_ids(connection, address)
@@ -133,14 +138,15 @@ def _write_arrivals(
         if (common := shared.get(id(block))) is not None:
             if common.body_id is None:
                 common.body_id = position
-                bodies.append((position, body))
+                bodies.append((position, row_checksum((position,), body), body))
             else:
                 arrivals.size -= len(body)
             body, body_id = b"", common.body_id
-        rows.append(
-            (position, address.address_id, block.count, address.total, size, block.largest_whole,
-             block.checksum, group.now_ms, ids, origins, hops, body, came, routes, body_id, large_id)
+        columns = (
+            position, address.address_id, block.count, address.total, size, block.largest_whole,
+            block.checksum, group.now_ms, int(came), ids, origins, hops, routes, body_id, large_id,
         )  # fmt: skip
+        rows.append((*columns, row_checksum(columns, body), body))
         if came is Came.SENT:
             from_clients.append((position, block))
         position += block.count
@@ -150,7 +156,7 @@ def _write_arrivals(
     if address.policy.retain_time_ms and not address.retains:
         state.to_trim.add(address.address_id)  # retained messages give way
     connection.executemany(_INSERT_BLOCK, rows)
-    connection.executemany("INSERT INTO bodies (body_id, body) VALUES (?, ?)", bodies)
+    connection.executemany("INSERT INTO bodies (body_id, crc, body) VALUES (?, ?, ?)", bodies)
     state.sequence = address.next = position
     for queue in counting:
         group.change_queue(address, queue)
@@ -187,14 +193,19 @@ def _write_changes(group: Group, connection: sqlite3.Connection) -> int:
     connection.executemany(
         _UPSERT_ADDRESS,
         [
-            (a.address_id, a.name, a.routing_type, a.first, a.next, a.trimmed, a.total, a.messages, a.bytes,
-             a.logged, a.cache.accepted + added.get(a.address_id, 0), a.cache.capacity, a.id_cache_size,
-             a.id_cache_configured, AUTOMATIC * a.automatic + USED * a.used)
+            _checked(
+                a.address_id, a.name, a.routing_type, a.first, a.next, a.trimmed, a.total, a.messages,
+                a.bytes, a.logged, a.cache.accepted + added.get(a.address_id, 0), a.cache.capacity,
+                a.id_cache_size, a.id_cache_configured, AUTOMATIC * a.automatic + USED * a.used,
+            )
             for a in group.changed_addresses.values()
         ],
     )  # fmt: skip
+    for _, queue in group.changed_queues.values():
+        queue.version += 1
+        group.written_queue = (queue.queue_id, queue.version)
     queues = [
-        (
+        _checked(
             queue.queue_id,
             address.address_id,
             queue.name,
@@ -204,6 +215,7 @@ def _write_changes(group: Group, connection: sqlite3.Connection) -> int:
             queue.condition,
             queue.messages,
             AUTOMATIC * queue.automatic + USED * queue.used,
+            queue.version,
         )
         for address, queue in group.changed_queues.values()
     ]
@@ -211,22 +223,28 @@ def _write_changes(group: Group, connection: sqlite3.Connection) -> int:
     connection.executemany(
         _UPSERT_POSITION,
         [
-            (*key, position.next, position.run, position.checksum, position.epoch, position.moved_to,
-             *position.owner)
+            _checked(*key, position.next, position.run, position.checksum, position.epoch, position.moved_to,
+                     *position.owner)
             for key, position in group.changed_positions.items()
         ],
     )  # fmt: skip
     connection.executemany(
         _UPSERT_SETTLED,
         [
-            (*key, settled.upto, settled.checksum, settled.store)
+            _checked(*key, settled.upto, settled.checksum, settled.store)
             for key, settled in group.changed_settled.items()
         ],
     )
     if group.arrivals:
-        connection.execute("UPDATE sequence SET next = ?", (state.sequence,))
+        row = _checked(state.sequence)
+        connection.execute("UPDATE sequence SET next = ?, crc = ?", row)
     rows = len(group.changed_addresses) + len(group.changed_positions) + len(group.changed_settled)
     return _ROW_BYTES * (rows + len(queues)) + sum(len(row[5] or b"") + len(row[6]) for row in queues)
+
+
+def _checked(*columns: Any) -> tuple[Any, ...]:
+    """The columns of a row, with its checksum behind them."""
+    return (*columns, row_checksum(columns))
 
 
 def _write_lines(group: Group, connection: sqlite3.Connection) -> int:

@@ -63,6 +63,7 @@ def trim(group: Group, connection: sqlite3.Connection) -> int:
                 state.drop_address(address)
                 del group.changed_addresses[address_id]
                 connection.execute("DELETE FROM addresses WHERE address_id = ?", (address_id,))
+                connection.execute("DELETE FROM lost WHERE address_id = ?", (address_id,))
                 continue
             if due_ms is not None:
                 state.to_trim.discard(address_id)

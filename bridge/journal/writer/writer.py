@@ -15,13 +15,15 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import Final
 
-from bridge.errors import BridgeError, JournalUnavailable, Stopping
+from bridge.errors import BridgeError, JournalDamaged, JournalUnavailable, Stopping
 from bridge.journal.rules.commands import CommittedEvents, WriteCommand
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.dispatch import decide, parts, refuse
 from bridge.journal.rules.log_lines import Logbook
 from bridge.journal.rules.state import State
-from bridge.journal.sqlite.database import Trouble, classify
+from bridge.journal.sqlite.damage import ADVICE, FoundDamage, is_damage
+from bridge.journal.sqlite.database import Trouble, classify, described_error, is_read_only
+from bridge.journal.sqlite.identity_file import IdentityFile, Reached
 from bridge.journal.sqlite.vacuum import Space
 from bridge.journal.values.options import GROUP_BYTES, GROUP_COMMANDS, RETRY_MS, BridgeQueue, JournalOptions
 from bridge.journal.writer.blocked_commands import BlockedCommands, Stage
@@ -36,6 +38,8 @@ from dedup.cache import Overlay
 
 #: After trimming failed it is tried again this much later, alone, so that nothing else fails with it.
 _TRIM_RETRY_MS: Final = 2_000
+#: The same after it met a damaged page.
+_TRIM_DAMAGED_RETRY_MS: Final = 60_000
 
 
 class _Ask(Enum):
@@ -55,6 +59,7 @@ class Writer:
         clock: Clock,
         room: Room,
         let_readers_end: Callable[[], bool],
+        damage: FoundDamage,
         notify: Callable[[CommittedEvents], None],
     ) -> None:
         self._path, self._identity = prepared.path, prepared.identity
@@ -73,6 +78,7 @@ class Writer:
         self._working: dict[WriteCommand, None] = {}
         self._room = room
         self._let_readers_end = let_readers_end
+        self._damage = damage
         self._thread = threading.Thread(target=self._run, name="journal-writer", daemon=True)
         #: Commit groups since the journal was opened.
         self.commits = 0
@@ -84,6 +90,7 @@ class Writer:
         #: woken.
         self._doubtful: list[Overlay] = []
         self._doubtful_events = CommittedEvents()
+        self._identity_file = IdentityFile(self._path.parent)
         self._adopt(prepared.connection, prepared.state)
         self._room.begin(self._space)
 
@@ -93,7 +100,15 @@ class Writer:
         #: The position that the file has certainly reached; the state's may be ahead of it while a group is
         #: stored.
         self._sequence = state.sequence
-        self._space = Space(connection, self._path, self._clock, self._room.shares, self._let_readers_end)
+        self._identity_file.begin(Reached(self._identity.node_id, state.sequence, state.lines))
+        self._space = Space(
+            connection,
+            self._path,
+            self._clock,
+            self._room.shares,
+            self._let_readers_end,
+            self._damage.add,
+        )
 
     @property
     def bridges(self) -> Sequence[BridgeQueue]:
@@ -114,9 +129,15 @@ class Writer:
         self._inbox.put(command)
 
     def stop(self) -> None:
-        """Commit the commands that wait, answer the blocked ones with STOPPING, close. Returns when done."""
+        """Commit the commands that wait, and answer the blocked ones with STOPPING. Returns when done."""
         self._inbox.put(_Ask.STOP)
         self._thread.join()
+
+    def close(self) -> None:
+        """Copy the log into the file and close it, as the last connection of the process."""
+        self._room.give_up()  # copying the log may take it
+        self._space.close()
+        self._identity_file.close()
 
     def let_go(self) -> None:
         """Block no client's transaction from now on: those that are blocked are stored, or get STOPPING."""
@@ -129,8 +150,6 @@ class Writer:
         except Exception as error:  # noqa: BLE001 - whatever it was, every command gets an answer
             self._give_up(error)
         self._answer(self._blocked.take_all(), Stopping("the node is stopping"))
-        self._room.give_up()  # copying the log may take it
-        self._space.close()
 
     def _work(self) -> None:
         """Do one turn: the commands that wait, and behind them those that have come since."""
@@ -152,7 +171,7 @@ class Writer:
 
     def _give_up(self, error: Exception) -> None:
         """After a fault of this thread itself, answer every command with the error until the node stops."""
-        why = _described(error)
+        why = described_error(error, self._path)
         self.condition.on(Event.FAULT, JournalUnavailable(why))
         unavailable = JournalUnavailable(f"the journal's writer failed ({why}); restart the node")
         unavailable.__cause__ = error
@@ -227,6 +246,7 @@ class Writer:
             self._fail(group, commands, error)
             return
         self._sequence = self.state.sequence
+        self._identity_file.reached(self._sequence, self.state.lines, group.written_queue)
         for overlay in group.overlays.values():
             overlay.commit()
         group.answer_commits()
@@ -291,35 +311,61 @@ class Writer:
         """
         at_commit = isinstance(error, CommitFailed)
         cause = error.cause if isinstance(error, CommitFailed) else error
-        if group.trims and self.state.has_garbage:
-            self._trim_at_ms = self._clock.monotonic_ms() + _TRIM_RETRY_MS
+        trimmed = group.trims and self.state.has_garbage
+        if trimmed:
+            retry_ms = _TRIM_DAMAGED_RETRY_MS if is_damage(error) and not commands else _TRIM_RETRY_MS
+            self._trim_at_ms = self._clock.monotonic_ms() + retry_ms
         for command in commands:
             command.result = command.error = None
-        if classify(cause, at_commit=at_commit) is Trouble.FULL and self._reload():
+        trouble = classify(cause, self._path, at_commit=at_commit)
+        if trouble is Trouble.FULL and self._reload():
             self._wait_for_room(commands, cause)
             return
+        if trouble is Trouble.DAMAGED:
+            self._damage.add(str(cause))
+            if not at_commit and self._reload():
+                self._commit_apart(commands, cause, trimmed=trimmed)
+                return
         if at_commit:
             self._doubtful = list(group.overlays.values())
             self._doubtful_events = CommittedEvents(
                 touched=group.touched, made=group.made, queues_changed=group.queues_changed, logged=True
             )
         self._close(cause)
-        unknown = JournalUnavailable(f"the journal failed ({cause}): whether this was stored is unknown")
+        why = self.condition.broken
+        unknown = JournalUnavailable(f"the journal failed ({why}): whether this was stored is unknown")
         unknown.__cause__ = cause
         self._answer(commands, unknown)
+
+    def _commit_apart(self, commands: Sequence[WriteCommand], cause: Exception, *, trimmed: bool) -> None:
+        """Store the commands of a group that met a damaged place without trimming, and then one by one: the
+        others do not fail with the one that needs that place.
+        """
+        if trimmed and commands:
+            self._commit_group(commands)
+            return
+        if len(commands) > 1:
+            for command in commands:
+                self._commit_group([command])
+            return
+        damaged = JournalDamaged(f"the journal is damaged: {cause}. {ADVICE}", key="journal")
+        damaged.__cause__ = cause
+        self._answer(commands, damaged)
 
     def _lose(self, error: OSError | sqlite3.Error) -> None:
         """Close the file, which could not be looked at between two groups: what is left of the commands was
         not stored.
         """
         self._close(error)
-        unavailable = JournalUnavailable(f"the journal failed ({_described(error)})")
+        if isinstance(error, sqlite3.Error) and not is_read_only(self._path.parent):
+            self._damage.add(self.condition.broken)
+        unavailable = JournalUnavailable(f"the journal failed ({self.condition.broken})")
         unavailable.__cause__ = error
         self._answer({**self._working, **dict.fromkeys(self._blocked.take_all())}, unavailable)
 
     def _close(self, cause: Exception) -> None:
         """Close the file after an error; it is opened again with the next commands."""
-        self.condition.on(Event.FAILED, JournalUnavailable(_described(cause)))
+        self.condition.on(Event.FAILED, JournalUnavailable(described_error(cause, self._path)))
         self._reconnect_ms = self._clock.monotonic_ms()
         with contextlib.suppress(sqlite3.Error):
             self.connection.close()
@@ -354,7 +400,9 @@ class Writer:
         except Exception as error:  # noqa: BLE001 - whatever it was, it is tried again later
             with contextlib.suppress(sqlite3.Error):
                 self.connection.close()
-            self.condition.on(Event.FAILED, JournalUnavailable(_described(error)))
+            if is_damage(error):
+                self._damage.add(str(error))
+            self.condition.on(Event.FAILED, JournalUnavailable(described_error(error, self._path)))
             return False
         return True
 
@@ -375,8 +423,3 @@ class Writer:
         elif small:
             self.condition.on(Event.NOTHING_FITS, full)
             self._block(small, full)
-
-
-def _described(error: Exception) -> str:
-    """The error in words; never empty."""
-    return str(error) or type(error).__name__

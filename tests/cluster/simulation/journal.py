@@ -19,6 +19,7 @@ from bridge.errors import JournalUnavailable
 from bridge.journal.journal import Journal
 from bridge.journal.rules.commands import CommitCommand, DeliverCommand, MoveCommand, WriteCommand
 from bridge.journal.rules.commit_group import Group
+from bridge.journal.sqlite.damage import FoundDamage
 from bridge.journal.sqlite.database import FILE_NAME, DirectoryLock
 from bridge.journal.sqlite.pages import PageSize, deliver_page, read_page
 from bridge.journal.sqlite.reading_threads import Readers, readable
@@ -46,7 +47,7 @@ class ReadersHere(Readers):
 
     def __init__(self, path: Path, late_s: Callable[[], float]) -> None:
         """`late_s` says how much later, each time."""
-        super().__init__(path)
+        super().__init__(path, FoundDamage())
         self._late_s = late_s
 
     async def run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -16,6 +17,7 @@ from bridge.journal.target import JournalTarget
 from bridge.journal.values.options import AddressPolicy, JournalOptions
 from bridge.journal.values.queue_cursor import Cursor, Interval
 from bridge.journal.values.routes import addressed
+from bridge.journal.values.row_checksums import row_checksum
 from bridge.journal.values.store import Acknowledgement, Committed, Delivered, Page, Submission, Transaction
 from bridge.journal.values.views import QueueView, Views
 from bridge.journal.writer.publishing import everything
@@ -103,6 +105,16 @@ def check_views(journal: Journal) -> None:
 
 def _without_empty(queues: Mapping[int, Mapping[str, QueueView]]) -> dict[int, Mapping[str, QueueView]]:
     return {address_id: by_name for address_id, by_name in queues.items() if by_name}
+
+
+def alter_queues(directory: Path, change: str) -> None:
+    """Change rows of `queues` in a closed journal, as if they had been stored so."""
+    columns = "queue_id, address_id, name, bridge, next, cursor, filter, messages, auto_created, version"
+    with contextlib.closing(sqlite3.connect(directory / FILE_NAME)) as connection:
+        connection.execute(f"UPDATE queues SET {change}")
+        for row in connection.execute(f"SELECT {columns} FROM queues").fetchall():
+            connection.execute("UPDATE queues SET crc = ? WHERE queue_id = ?", (row_checksum(row), row[0]))
+        connection.commit()
 
 
 def text(body: str | bytes) -> Message:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from pathlib import Path
 
 import pytest
 
 from bridge.errors import AddressFull, AddressNotFound, Conflict, MessageTooLarge, NotFound, Stopping
-from bridge.journal.sqlite.database import FILE_NAME
 from bridge.journal.sqlite.reader import Orphan
 from bridge.journal.values.options import CALL_TIMEOUT_MS, AddressPolicy, BridgeQueue
 from tests.harness.eventually import until
@@ -19,6 +17,7 @@ from tests.integration.journal.helpers import (
     QUEUE,
     ManualClock,
     acknowledgement,
+    alter_queues,
     bodies,
     browsed,
     check_file,
@@ -108,10 +107,7 @@ async def test_trimming_goes_on_where_a_restart_interrupted_it(tmp_path: Path) -
     async with opened(tmp_path) as journal:
         await journal.create_queue("orders", QUEUE, "earliest")
         await send(journal, "x")
-    connection = sqlite3.connect(tmp_path / FILE_NAME)
-    connection.execute("UPDATE queues SET next = 1")
-    connection.commit()
-    connection.close()
+    alter_queues(tmp_path, "next = 1")
     async with opened(tmp_path) as journal:
         await until(lambda: number(tmp_path, "SELECT count(*) FROM blocks") == 0, "no block is left")
         assert (await journal.address("orders")).bytes == 0

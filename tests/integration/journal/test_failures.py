@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import random
 import sqlite3
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,17 +18,28 @@ from bridge.journal.journal import Journal
 from bridge.journal.rules import client_transactions
 from bridge.journal.rules.commands import CommitCommand
 from bridge.journal.rules.commit_group import Group
+from bridge.journal.sqlite import database, reserve
 from bridge.journal.sqlite.database import FILE_NAME
 from bridge.journal.sqlite.vacuum import Space
 from bridge.journal.values.options import AddressPolicy
 from bridge.journal.values.store import Committed
-from bridge.journal.writer import blocked_commands, disk_full
+from bridge.journal.writer import blocked_commands, disk_full, opening
 from tests.harness.eventually import until
 from tests.harness.rounds import rounds
-from tests.integration.journal.failing import caught_up, fail_with, file, memory, once, sqlite_error, together
+from tests.integration.journal.failing import (
+    FailingConnection,
+    caught_up,
+    fail_with,
+    file,
+    memory,
+    once,
+    sqlite_error,
+    together,
+)
 from tests.integration.journal.helpers import (
     PATIENCE_S,
     QUEUE,
+    ManualClock,
     acknowledgement,
     batch,
     browsed,
@@ -155,24 +168,115 @@ async def test_a_full_disk_is_waited_for_and_nothing_is_doubled(tmp_path: Path, 
     check_file(tmp_path)
 
 
-async def test_a_write_error_of_a_quota_is_a_full_disk(tmp_path: Path) -> None:
+def refuse_files(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Let the disk refuse every other file, too, with this error."""
+    error = OSError(number, os.strerror(number))
+    for module in (database, reserve):
+        monkeypatch.setattr(module, "write_error", lambda _directory, _at: error)
+
+
+@pytest.mark.parametrize("number", [errno.EDQUOT, errno.EFBIG, errno.ENOSPC])
+async def test_a_write_error_of_a_quota_is_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
     async with opened(tmp_path) as journal:
+        refuse_files(monkeypatch, number)
         fail_with(journal, once("COMMIT", sqlite3.SQLITE_IOERR_WRITE))
         assert (await asyncio.wait_for(send(journal, "1"), PATIENCE_S)).stored
         assert await browsed(journal) == ["1"]
 
 
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [(errno.EIO, "Input/output error"), (errno.EROFS, "the file system is read-only"), (0, "bytes are free")],
+)
+@pytest.mark.parametrize("word", ["INSERT INTO blocks", "COMMIT"])
+async def test_a_write_error_of_a_broken_disk_is_no_full_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, number: int, reason: str
+) -> None:
+    """SQLite has one code for all of them: 69 GiB were free, and the node said that its disk is full."""
+    async with opened(tmp_path) as journal:
+        if number:
+            refuse_files(monkeypatch, number)
+        fail_with(journal, once(word, sqlite3.SQLITE_IOERR_WRITE))
+        with pytest.raises(JournalUnavailable, match=reason) as caught:
+            await send(journal, "1", "a")
+        assert str(tmp_path) not in caught.value.detail, "a path of the server goes to no client"
+        assert not journal.disk_full
+        await caught_up(journal)
+        assert (await send(journal, "1", "a")).stored
+
+
+async def test_a_disk_that_takes_no_write_is_broken_until_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opening the file again succeeds on a disk that can be read only: the node said that it is ready."""
+    clock = ManualClock()
+    connect = database.connect_writer
+    broken = [True]
+
+    def plan(sql: str) -> tuple[sqlite3.Error, bool] | None:
+        return (sqlite_error(sqlite3.SQLITE_IOERR_WRITE), False) if broken and sql == "COMMIT" else None
+
+    def connected(path: Path, *, create: bool) -> sqlite3.Connection:
+        return cast(sqlite3.Connection, FailingConnection(connect(path, create=create), plan))
+
+    async with opened(options(tmp_path), clock) as journal:
+        await send(journal, "1")
+        refuse_files(monkeypatch, errno.EROFS)
+        monkeypatch.setattr(opening, "connect_writer", connected)
+        fail_with(journal, plan)
+        for _ in range(3):
+            with pytest.raises(JournalUnavailable, match="the file system is read-only"):
+                await send(journal, "2")
+            assert journal.broken.endswith("the file system is read-only")
+            clock.advance(1000)
+        broken.clear()
+        await caught_up(journal)
+        assert (await send(journal, "3")).stored
+
+
+async def test_a_log_that_another_process_has_locked_is_copied_later(tmp_path: Path) -> None:
+    async with opened(tmp_path) as journal:
+        await send(journal, "1")
+        space = journal._writer._space
+        failing = once("PRAGMA wal_checkpoint", sqlite3.SQLITE_BUSY)
+        space._connection = FailingConnection(space._connection, failing)  # type: ignore[assignment]
+        space._message_bytes = space._shares.checkpoint
+        await send(journal, "2")
+        await send(journal, "3")  # behind the turn that could not copy the log
+        assert journal._writer._space is space, "the file stays open"
+        assert not journal.broken
+        assert not journal.damaged
+        assert await browsed(journal) == ["1", "2", "3"]
+
+
+async def test_an_io_error_of_a_checkpoint_is_said_and_not_taken_for_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path) as journal:
+        await send(journal, "1")
+        refuse_files(monkeypatch, errno.EIO)
+        space = journal._writer._space
+        failing = once("PRAGMA wal_checkpoint", sqlite3.SQLITE_IOERR_WRITE)
+        space._connection = FailingConnection(space._connection, failing)  # type: ignore[assignment]
+        space._message_bytes = space._shares.checkpoint
+        await send(journal, "2")
+        await until(lambda: bool(journal.damaged), "the error is said")
+        assert journal.damaged == ["disk I/O error: Input/output error"]
+        await caught_up(journal)
+        assert await browsed(journal) == ["1", "2"]
+
+
 async def test_a_disk_that_was_full_for_the_first_commit_after_an_opening_has_room_again(
     tmp_path: Path,
 ) -> None:
-    """The log's file is empty then, and only a commit fills it: it must not wait for the file."""
     async with opened(tmp_path) as journal:
         await send(journal, "1")
         fail_with(journal, once("BEGIN", sqlite3.SQLITE_IOERR_READ))
         with pytest.raises(JournalUnavailable):
             await send(journal, "2")
         await caught_up(journal)
-        assert not (tmp_path / f"{FILE_NAME}-wal").stat().st_size
         fail_with(journal, once("COMMIT", FULL))
         await asyncio.wait_for(send(journal, "3"), PATIENCE_S)
         assert await browsed(journal) == ["1", "3"]

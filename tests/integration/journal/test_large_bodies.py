@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bridge.errors import AddressFull, JournalUnavailable, MessageTooLarge, NotFound, TooBusy
+from bridge.errors import AddressFull, JournalDamaged, JournalUnavailable, MessageTooLarge, NotFound, TooBusy
 from bridge.journal.journal import Journal
 from bridge.journal.sqlite import pages
 from bridge.journal.uploads import UPLOADS_MOST, BodyUpload
@@ -107,7 +107,7 @@ async def test_a_large_body_is_stored_once_read_chunk_by_chunk_and_survives_a_re
         assert large.message == Message(LargeBody(len(BODY), digest), b"key", HEADERS)
         assert await body_of(journal, large) == BODY
         assert large.large is not None
-        with pytest.raises(NotFound, match="chunk 5"):
+        with pytest.raises(JournalDamaged, match="of chunks: it is missing"):
             await journal.read_chunk(large.large, len(CHUNKS))
     assert chunks_in(tmp_path) == (len(CHUNKS), 0)
 

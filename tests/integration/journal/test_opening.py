@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from bridge.errors import JournalDamaged, JournalFailed
 from bridge.journal.journal import Journal
-from bridge.journal.sqlite import database
+from bridge.journal.sqlite import database, repair
 from bridge.journal.sqlite.database import FILE_NAME
 from bridge.journal.values.options import BridgeQueue
 from tests.integration.journal.helpers import (
@@ -138,3 +139,97 @@ async def test_queues_are_made_before_anything_can_be_sent(tmp_path: Path) -> No
         ("$bridge.to-hub", 0),
         (QUEUE, 0),
     ]
+
+
+async def test_only_the_writers_connection_copies_the_log_and_it_is_closed_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite before 3.51.3 may lose pages of a commit while another connection copies the log."""
+    events: list[tuple[int, str]] = []
+    connections: list[sqlite3.Connection] = []
+
+    class Recorded(sqlite3.Connection):
+        def close(self) -> None:
+            events.append((connections.index(self), "close"))
+            super().close()
+
+    def recorded(path: Path, mode: str) -> sqlite3.Connection:
+        address = f"{path.absolute().as_uri()}?mode={mode}"
+        connection = sqlite3.connect(
+            address, uri=True, isolation_level=None, check_same_thread=False, factory=Recorded
+        )
+        number = len(connections)
+        connections.append(connection)
+        connection.set_trace_callback(lambda sql: events.append((number, sql)))
+        return connection
+
+    monkeypatch.setattr(database, "_connect", recorded)
+    async with opened(tmp_path) as journal:
+        await some(journal)
+        await asyncio.gather(*(journal.addresses() for _ in range(20)))
+        journal._writer._space._message_bytes = journal._writer._space._shares.checkpoint
+        await send(journal, "x")
+        await consume(journal)
+    assert len(connections) >= 2
+    copying = {number for number, sql in events if "checkpoint(" in sql}
+    assert copying == {0}, "the writer's, which was opened first"
+    for number in range(1, len(connections)):
+        statements = [sql for by, sql in events if by == number]
+        assert "PRAGMA query_only = ON" in statements
+        assert "PRAGMA wal_autocheckpoint = 0" in statements
+        assert not any(re.match("INSERT|UPDATE|DELETE|COMMIT", sql) for sql in statements)
+    assert events[-1] == (0, "close"), "the last connection to close copies the log"
+    assert events.index((0, "PRAGMA wal_checkpoint(TRUNCATE)")) > max(
+        place for place, (number, _) in enumerate(events) if number
+    )
+
+
+@pytest.mark.parametrize(("version", "steps"), [(7, {}), (6, {7: "SELECT 1"})])
+async def test_a_schema_of_before_the_first_release_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, steps: dict[int, str]
+) -> None:
+    async with opened(tmp_path):
+        pass
+    set_schema(tmp_path, version)
+    monkeypatch.setattr(database, "MIGRATIONS", steps)
+    with pytest.raises(
+        JournalFailed, match=f"too old: schema {version}; this one reads {version + 1} and later"
+    ):
+        async with opened(tmp_path):
+            pass
+
+
+async def test_a_schema_from_which_steps_lead_is_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path) as journal:
+        await send(journal, "x")
+    monkeypatch.setattr(database, "SCHEMA_VERSION", database.SCHEMA_VERSION + 2)
+    steps = {8: "CREATE TABLE made (one INTEGER)", 9: "INSERT INTO made VALUES (1)"}
+    monkeypatch.setattr(database, "MIGRATIONS", steps)
+    for _ in range(2):
+        async with opened(tmp_path) as journal:
+            assert (await journal.address("orders")).messages == 1
+    assert rows(tmp_path, "SELECT one FROM made") == [(1,)]
+    assert rows(tmp_path, "SELECT value FROM meta WHERE key = 'schema'") == [("10",)]
+
+
+def set_schema(directory: Path, version: int) -> None:
+    connection = sqlite3.connect(directory / FILE_NAME)
+    connection.execute("UPDATE meta SET value = ? WHERE key = 'schema'", (str(version),))
+    connection.commit()
+    connection.close()
+
+
+async def test_a_journal_without_its_schema_is_damaged(tmp_path: Path) -> None:
+    async with opened(tmp_path):
+        pass
+    connection = sqlite3.connect(tmp_path / FILE_NAME)
+    connection.execute("DELETE FROM meta WHERE key = 'schema'")
+    connection.commit()
+    connection.close()
+    with pytest.raises(JournalDamaged, match="row schema of meta: it is missing"):
+        async with opened(tmp_path):
+            pass
+    with pytest.raises(JournalDamaged, match="cannot be saved"):
+        repair.examine(tmp_path / FILE_NAME)

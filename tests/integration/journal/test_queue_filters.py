@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,6 @@ from bridge.journal.journal import Journal
 from bridge.journal.rules import queue_filters, queues
 from bridge.journal.rules.commands import MoveCommand
 from bridge.journal.rules.moves import read_movable
-from bridge.journal.sqlite.database import FILE_NAME
 from bridge.journal.values.options import FILTERED_QUEUES, AddressPolicy, BridgeQueue
 from bridge.journal.values.routing import Destination
 from bridge.journal.values.store import QueueStatus, Submission, Transaction
@@ -25,6 +23,7 @@ from tests.integration.journal.helpers import (
     KIB,
     ManualClock,
     acknowledgement,
+    alter_queues,
     batch,
     bodies,
     browsed,
@@ -344,10 +343,7 @@ async def test_a_condition_that_joins_long_headers_holds_no_commit(tmp_path: Pat
 async def test_a_stored_condition_that_is_refused_now_is_said(tmp_path: Path) -> None:
     async with opened(tmp_path) as journal:
         await journal.create_queue("orders", "q", "earliest", RED)
-    connection = sqlite3.connect(tmp_path / FILE_NAME)
-    connection.execute("UPDATE queues SET filter = 'colour ='")
-    connection.commit()
-    connection.close()
+    alter_queues(tmp_path, "filter = 'colour ='")
     with pytest.raises(JournalFailed, match="the queue q of orders has a filter that this version refuses"):
         async with opened(tmp_path):
             pass

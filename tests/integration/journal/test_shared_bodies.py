@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.errors import AddressFull, JournalUnavailable
+from bridge.errors import AddressFull, JournalDamaged, JournalUnavailable
 from bridge.journal.batching import Cutter
 from bridge.journal.journal import Journal
 from bridge.journal.rules.commands import MoveCommand
@@ -295,7 +295,7 @@ async def test_a_body_that_is_missing_is_named_and_not_served_as_nothing(tmp_pat
     connection.commit()
     connection.close()
     async with opened(shared(tmp_path)) as journal:
-        with pytest.raises(JournalUnavailable, match="the body of the block at 0 is missing"):
+        with pytest.raises(JournalDamaged, match=r"positions 0 to 99 cannot be read .*bodies: it is missing"):
             await consume(journal)
 
 

@@ -235,7 +235,7 @@ def test_a_step_is_as_long_as_its_time(
 ) -> None:
     ticks = itertools.count(step=seconds)
     monkeypatch.setattr(vacuum, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
-    shrinking = Space(holey, tmp_path / FILE_NAME, SystemClock(), SHARES, lambda: True)
+    shrinking = Space(holey, tmp_path / FILE_NAME, SystemClock(), SHARES, lambda: True, lambda _place: None)
     for _ in range(4):
         shrinking._step()
     assert shrinking._step_pages == ends_at
@@ -243,7 +243,7 @@ def test_a_step_is_as_long_as_its_time(
 
 def test_one_step_frees_as_many_pages_as_it_says(holey: sqlite3.Connection, tmp_path: Path) -> None:
     """`execute` alone would free a single one."""
-    shrinking = Space(holey, tmp_path / FILE_NAME, SystemClock(), SHARES, lambda: True)
+    shrinking = Space(holey, tmp_path / FILE_NAME, SystemClock(), SHARES, lambda: True, lambda _place: None)
     before = number(tmp_path, "PRAGMA freelist_count")
     shrinking._step()
     assert before - number(tmp_path, "PRAGMA freelist_count") == 128
