@@ -179,7 +179,7 @@ class _Parts(NodeParts):
         """The options of the journal by these settings."""
         return journal_options(settings)
 
-    def adopt(self, settings: Settings, digest: str | None, anew: Sequence[str]) -> None:
+    def adopt(self, settings: Settings, digest: str, anew: Sequence[str]) -> None:
         """Make everything by these settings from now on (`bridge.node.reload.ReloadedParts.adopt`)."""
         services = self._services
         assert services is not None, "the node has started"
@@ -187,7 +187,7 @@ class _Parts(NodeParts):
             logs.configure(settings.node.log_level, settings.node.log_format, settings.node.name)
         self.settings = services.settings = settings
         services.assembly = self._assembly(services.journal)
-        if self.supervisor is not None and digest is not None:
+        if self.supervisor is not None:
             names = [bridge.name for bridge in bridges_in_workers(settings)]
             self.supervisor.renew(digest, names, anew, self.shutdown_timeout_ms)
 

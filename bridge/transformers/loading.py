@@ -46,6 +46,7 @@ def load(path: str, properties: Mapping[str, Any]) -> Call:
     given = dict(properties)
     if isinstance(found, type):
         made: Any = found
+        _check_makes_calls(made, given)
         try:
             found = made(given)
         except BaseException as error:
@@ -60,6 +61,20 @@ def load(path: str, properties: Mapping[str, Any]) -> Call:
 
 def _with_properties(function: Callable[..., Message | None], given: Any, message: Message) -> Message | None:
     return function(message, given)
+
+
+def _check_makes_calls(made: type, given: Mapping[str, Any]) -> None:
+    """Check a class before it is made, as making it runs its code: its objects are to take a message.
+
+    Raises: TransformerRefused.
+    """
+    call = next((vars(base)["__call__"] for base in made.__mro__ if "__call__" in vars(base)), None)
+    if call is None:
+        detail = f"must be a class whose objects are callable; {made.__qualname__} has no __call__"
+        raise TransformerRefused(detail, key="transformer")
+    _check_takes(made, "the properties", given)
+    if inspect.isfunction(call):
+        _check_takes(call, "a message", None, Message(None))
 
 
 def _check_takes(found: Any, what: str, *arguments: Any) -> None:

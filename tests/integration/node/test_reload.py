@@ -1,4 +1,4 @@
-"""A node whose bridges come and go by reloads and calls, in this process: their objects, and failures."""
+"""A node whose bridges come and go by reloads, in this process: their objects, and failures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from bridge import ends
 from bridge.assembly.credentials import Credentials
 from bridge.demo.ports import free_ports
-from bridge.errors import BridgeError, Conflict, JournalUnavailable, NotFound, Stopping
+from bridge.errors import BridgeError, Conflict, JournalUnavailable, Stopping
 from bridge.journal.rules.commands import BridgeCommand
 from bridge.journal.values.store import Submission, Transaction
 from bridge.messages.message import Message
@@ -19,9 +19,7 @@ from bridge.node.extension import Extension, NodeServices
 from bridge.node.node import Node
 from bridge.node.wiring import made_node
 from bridge.relay.lifecycle import State
-from bridge.settings import SettingsInvalid, load
-from bridge.settings.connectors import Connector
-from bridge.settings.one_bridge import without_bridge
+from bridge.settings import load
 from tests.fakes.ends import FakeStore
 from tests.fakes.memory_end import STORES
 from tests.harness.eventually import until
@@ -154,72 +152,6 @@ async def test_a_bridge_of_an_extension_is_not_taken_for_one_of_the_settings(
     write(file, "a", "b")
     await node.reloads.reload()
     assert "own" in node.bridges
-
-
-# ------------------------------------------------------------------ bridges that are put
-
-
-KEYS = {"queue-name": "put", "static-connectors": ["there"], "retry-interval": 20}
-
-
-async def test_a_bridge_that_is_put_relays_changes_and_goes(
-    node: Node, store: FakeStore, watching: Watching
-) -> None:
-    before = dict(node.bridges)
-    assert await node.reloads.put_bridge("put", KEYS)
-    await send(node, "put", b"1")
-    await until(lambda: store.bodies("put") == [b"1"], "it relays")
-    made = node.bridges["put"]
-    assert not await node.reloads.put_bridge("put", KEYS)
-    assert node.bridges["put"] is made
-    assert not await node.reloads.put_bridge("put", KEYS | {"forwarding-address": "moved"})
-    assert made.relay.state is State.STOPPED
-    await send(node, "put", b"2")
-    await until(lambda: store.bodies("moved") == [b"2"], "it goes on by its new keys")
-    await node.reloads.delete_bridge("put")
-    assert dict(node.bridges) == before
-    await send(node, "put", b"3")
-    assert node.journal is not None
-    assert [(one.bridge, one.messages) for one in await node.journal.orphans()] == [("put", 1)]
-    assert watching.told == [["a", "b", "put"], ["a", "b", "put"], ["a", "b", "put"], ["a", "b"]]
-    with pytest.raises(NotFound):
-        await node.reloads.delete_bridge("put")
-
-
-async def test_a_reload_leaves_a_bridge_that_was_put(node: Node, file: Path) -> None:
-    await node.reloads.put_bridge("put", KEYS)
-    made = node.bridges["put"]
-    write(file, "b")
-    outcome = await node.reloads.reload()
-    assert (outcome.added, outcome.restarted, outcome.removed) == ([], [], ["a"])
-    assert node.bridges["put"] is made
-    write(file, "b", "put")
-    with pytest.raises(Conflict, match="put was put over HTTP: delete it there first"):
-        await node.reloads.reload()
-    await node.reloads.delete_bridge("put")
-    assert (await node.reloads.reload()).added == ["put"]
-    for call in (node.reloads.put_bridge("put", KEYS), node.reloads.delete_bridge("put")):
-        with pytest.raises(Conflict, match="put was not put: it is a bridge of the settings file"):
-            await call
-
-
-async def test_a_bridge_that_is_put_is_held_to_the_rules_of_the_file(node: Node) -> None:
-    with pytest.raises(SettingsInvalid, match="bridge put: connection-ttl: needs a ws:// or wss:// target"):
-        await node.reloads.put_bridge("put", KEYS | {"connection-ttl": 5})
-    assert "put" not in node.bridges
-
-
-async def test_a_bridge_for_workers_is_not_put(node: Node) -> None:
-    """They would not know of it."""
-    parts: Any = node.parts
-    kafka = Connector.model_validate({"url": "kafka://127.0.0.1:1"})
-    workers = parts.settings.node.model_copy(update={"workers": 2})
-    parts.settings = parts.settings.model_copy(update={"node": workers, "connectors": {"eu": kafka}})
-    for name in ("a", "b"):
-        parts.settings = without_bridge(parts.settings, name)
-    keys = KEYS | {"source-connector": "eu", "forwarding-address": "copies", "static-connectors": ["eu"]}
-    with pytest.raises(Conflict, match="put is for worker processes"):
-        await node.reloads.put_bridge("put", keys)
 
 
 def test_a_connector_that_a_reload_takes_away_shows_no_token_any_more(tmp_path: Path) -> None:
