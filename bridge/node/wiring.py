@@ -38,7 +38,7 @@ from bridge.node.operations import Control
 from bridge.node.reload import Reloads
 from bridge.node.replays import Replays
 from bridge.relay.operated import Operated
-from bridge.runtime import hangup, logs, memory
+from bridge.runtime import logs, memory
 from bridge.runtime.clock import Clock, SystemClock
 from bridge.settings import SettingsFile
 from bridge.settings.bridges import Bridge
@@ -57,7 +57,6 @@ def run_node(path: Path) -> int:
         SettingsInvalid: with every problem.
         BridgeError, OSError: it could not start.
     """
-    hangup.ignore()
     file = SettingsFile(path, os.environ)
     settings = file.settings(transformers=True)
     logs.configure(settings.node.log_level, settings.node.log_format, settings.node.name)

@@ -5,15 +5,16 @@ It imports neither the journal nor HTTP: N processes hold every module that is l
 
 from __future__ import annotations
 
-import argparse
 import os
-import signal
 import sys
-from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bridge.runtime import signals
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
     from bridge.relay.operated import Operated
     from bridge.workers.channel import Begin
     from bridge.workers.lines import LinesOut
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
 
 def main() -> int:
     """Run the bridges from Kafka to Kafka that the settings name; 0 drained, 1 could not start or died."""
-    # Before the slow imports: a Ctrl-C is handled by the supervisor, and a hang-up would end the worker
-    # undrained.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signals.hold_in_worker()  # before the slow imports
+    import argparse
+    from pathlib import Path
+
     parser = argparse.ArgumentParser(
         description="A worker of a core-bridge node; started by the node itself."
     )

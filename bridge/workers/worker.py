@@ -20,7 +20,7 @@ import structlog
 from bridge.errors import BridgeError, Conflict
 from bridge.relay.lifecycle import Command, State
 from bridge.relay.operated import Operated
-from bridge.runtime import hangup, log_output, memory
+from bridge.runtime import log_output, memory, signals
 from bridge.runtime.event_loop import fast_loop
 from bridge.workers.channel import (
     MOST_LANES_NAMED,
@@ -61,8 +61,7 @@ def run(descriptor: int, make: MakeBridges, lines: LinesOut | None = None) -> in
     `descriptor` is this end of the channel, inherited; `lines` sends delivery-log lines over it. SIGTERM
     drains. A Ctrl-C on the terminal reaches this process too, but only the supervisor acts on it.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    hangup.ignore()
+    signals.hold_in_worker()
     memory.tune()
     with asyncio.Runner(loop_factory=fast_loop()) as runner:
         return runner.run(_run(socket.socket(fileno=descriptor), make, lines))

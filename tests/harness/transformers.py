@@ -118,6 +118,17 @@ class Together:
         return message
 
 
+class LeavesThread:
+    """Its constructor starts a thread that never ends, and that the end of Python waits for."""
+
+    def __init__(self, _properties: Mapping[str, Any]) -> None:
+        threading.Thread(target=threading.Event().wait, name="left-behind").start()
+
+    def __call__(self, message: Message) -> Message:
+        """The message."""
+        return message
+
+
 class NeverMade:
     """Its constructor raises."""
 
