@@ -12,10 +12,11 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from bridge.assembly.credentials import Credentials
 from bridge.assembly.summary import BridgeSummary
@@ -27,6 +28,7 @@ from bridge.journal.values.options import JournalOptions
 from bridge.relay.lifecycle import Command, State
 from bridge.relay.operated import Operated
 from bridge.runtime import logs
+from bridge.runtime.threads import abandonable
 from bridge.settings import SettingsFile
 from bridge.settings.bridges import Bridge
 from bridge.settings.model import Settings
@@ -35,6 +37,8 @@ from bridge.settings.reloading import Plan, SettingsRefused, plan
 if TYPE_CHECKING:
     from bridge.journal.journal import Journal
     from bridge.node.node import Node
+
+T = TypeVar("T")
 
 #: Interval of the looks at the settings file (`watch-settings`), in seconds.
 LOOK_S: Final = 1.0
@@ -150,7 +154,7 @@ class Reloads:
             raise
 
     async def _follow(self) -> None:
-        while True:
+        while not self._node.stopping:  # a reload that it waits for may take its cancellation for its own
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
                     await self._asked.wait()
@@ -164,7 +168,7 @@ class Reloads:
         otherwise.
         """
         before = self._looked
-        self._looked = await asyncio.to_thread(_signature, self._parts.path)
+        self._looked = await _beside(_signature, self._parts.path)
         watches = self._parts.settings.node.watch_settings
         return watches and self._looked != self._read and self._looked == before
 
@@ -187,21 +191,21 @@ class Reloads:
         node, parts = self._node, self._parts
         journal = node.journal
         assert journal is not None, "the node has started"
-        self._read = await asyncio.to_thread(_signature, parts.path)
-        file = await asyncio.to_thread(SettingsFile, parts.path, os.environ)
-        settings = await asyncio.to_thread(file.settings, transformers=True, now_s=time.time())
+        self._read = await _beside(_signature, parts.path)
+        file = await _beside(SettingsFile, parts.path, os.environ)
+        settings = await _beside(partial(file.settings, transformers=True, now_s=time.time()))
         found = plan(parts.settings, settings)
         if found.refused:
             raise SettingsRefused.of(str(parts.path), found.refused)
         for name in found.added:
             if name in node.bridges and name not in self._names:
                 raise Conflict(f"there is a bridge {name} already", key="bridge", found=name)
-        credentials = await asyncio.to_thread(Credentials, settings, file)
+        credentials = await _beside(Credentials, settings, file)
         if found.concerns_addresses:
             options = parts.options_by(settings)
             await journal.submit(ConfigureCommand, options=options)
             journal.options = journal.options.with_addresses_of(options)
-        await asyncio.to_thread(parts.credentials.take, credentials)  # from here on nothing is refused
+        await _beside(parts.credentials.take, credentials)  # from here on nothing is refused
         outcome = Reloaded([change.key for change in found.in_place], removed=list(found.removed))
         failed = await self._change_bridges(journal, settings, file.digest, found, outcome)
         await node.renew(journal, {*found.removed, *found.changed})
@@ -271,6 +275,11 @@ def _reader(name: str, settings: Settings) -> Bridge | None:
         if bridge.name == name and kind_of(settings, bridge.source_connector).is_own:
             return bridge
     return None
+
+
+async def _beside(work: Callable[..., T], *arguments: Any) -> T:
+    """The outcome of work on files, or by code of others, which a stop of the node leaves behind."""
+    return await abandonable(partial(work, *arguments), "reload")
 
 
 def _signature(path: Path) -> tuple[int, ...]:

@@ -38,6 +38,7 @@ from bridge.node.operations import Control
 from bridge.node.reload import Reloads
 from bridge.node.replays import Replays
 from bridge.relay.operated import Operated
+from bridge.relay.transforming import Transformers
 from bridge.runtime import logs, memory
 from bridge.runtime.clock import Clock, SystemClock
 from bridge.settings import SettingsFile
@@ -154,6 +155,7 @@ class _Parts(NodeParts):
         self.path = path
         #: Of the open node; None: it is not open.
         self._services: NodeServices | None = None
+        self._transformers = Transformers()
         self.credentials = credentials
         self.clock: Clock = SystemClock()
         self.persist_id_cache = settings.duplicate_detection.persist_id_cache
@@ -248,7 +250,8 @@ class _Parts(NodeParts):
         return self._services
 
     def _assembly(self, journal: Journal) -> Assembly:
-        return Assembly(node_context(self.settings, self.clock, journal, self._write_lines, self.credentials))
+        context = node_context(self.settings, self.clock, journal, self._write_lines, self.credentials)
+        return Assembly(context, self._transformers)
 
     def links(self, journal: Journal) -> LinkService:
         """The receiving end of node links."""

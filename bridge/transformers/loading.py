@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from bridge.errors import TransformerRefused
+from bridge.errors import TransformerRefused, text_of
 from bridge.transformers.message import Message
 
 #: A transformer with its properties, ready to be called; None: the message is dropped.
@@ -85,16 +85,16 @@ def _check_takes(found: Any, what: str, *arguments: Any) -> None:
         raise TransformerRefused("must not be a coroutine function: a thread calls it", key="transformer")
     try:
         signature = inspect.signature(found)
-    except (TypeError, ValueError):
-        return  # of some callables in C it is not known
+    except Exception:  # noqa: BLE001 - of some callables in C it is not known; others run foreign code
+        return
     try:
         signature.bind(*arguments)
     except TypeError as error:
-        raise TransformerRefused(f"must take {what}: {error}", key="transformer") from None
+        raise TransformerRefused(f"must take {what}: {text_of(error)}", key="transformer") from None
 
 
 def told(error: BaseException) -> str:
     """The error in a line: its class and text, shortened."""
-    text = " ".join(str(error).split())
+    text = " ".join(text_of(error).split())
     shown = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return shown if len(shown) <= ERROR_CHARS_MOST else f"{shown[:ERROR_CHARS_MOST]}..."

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from bridge.errors import BridgeError, Conflict
+from bridge.errors import Conflict, described
 from bridge.relay.lifecycle import Command, State
 from bridge.relay.operated import Operated
 from bridge.runtime import log_output, memory, signals
@@ -82,7 +82,7 @@ async def _be_worker(channel: Channel[ToWorker], make: MakeBridges, lines: Lines
         try:
             bridges = make(begin)
         except Exception as error:  # noqa: BLE001 - whatever it is, the supervisor must hear of it
-            channel.send(Failed(shortened(_described(error))))
+            channel.send(Failed(shortened(described(error))))
             return 1
         channel.send(Ready())
         return await _Worker(channel, bridges, begin, make, lines).serve()
@@ -130,7 +130,7 @@ class _Worker:
                     task.cancel()
         except* Exception as errors:  # noqa: BLE001 - a bug: the supervisor starts another process
             self._log.error("worker-failed", exc_info=errors.exceptions[0])
-            self._channel.send(Failed(shortened(_described(errors.exceptions[0]))))
+            self._channel.send(Failed(shortened(described(errors.exceptions[0]))))
             exit_code = 1
         return exit_code
 
@@ -175,7 +175,7 @@ class _Worker:
                 if name not in kept and bridge.state is not State.STOPPED:
                     raise Conflict(f"{name} was started while its settings changed", key="bridge", found=name)
         except Exception as error:  # noqa: BLE001 - whatever it is, the supervisor must hear of it
-            self._channel.send(Failed(shortened(_described(error))))
+            self._channel.send(Failed(shortened(described(error))))
             self._stop.set()
             return
         self._bridges, self._shutdown_timeout_ms = {**made, **kept}, renew.shutdown_timeout_ms
@@ -249,9 +249,3 @@ class _Worker:
                 owned_lanes=tuple(bridge.owned_lanes or ())[:MOST_LANES_NAMED],
             )
         )
-
-
-def _described(error: BaseException) -> str:
-    if isinstance(error, BridgeError):
-        return f"{error.code}: {error.detail}"
-    return f"{type(error).__name__}: {error}"

@@ -129,6 +129,20 @@ class LeavesThread:
         return message
 
 
+class NeverReturns:
+    """Its constructor returns once `file` is there, or at once without one; it makes `begun` before."""
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        if "begun" in properties:
+            Path(str(properties["begun"])).touch()
+        while properties.get("file") and not Path(str(properties["file"])).exists():
+            time.sleep(0.01)
+
+    def __call__(self, message: Message) -> Message:
+        """The message."""
+        return message
+
+
 class NeverMade:
     """Its constructor raises."""
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import Final
 
-from bridge.errors import BridgeError, JournalUnavailable, Stopping
+from bridge.errors import BridgeError, JournalUnavailable, Stopping, text_of
 from bridge.journal.rules.commands import CommittedEvents, WriteCommand
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.dispatch import decide, parts, refuse
@@ -368,4 +368,4 @@ class Writer:
 
 def _described(error: Exception) -> str:
     """The error in words; never empty."""
-    return str(error) or type(error).__name__
+    return text_of(error) or type(error).__name__

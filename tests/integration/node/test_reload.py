@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,10 @@ from bridge.node.node import Node
 from bridge.node.wiring import made_node
 from bridge.relay.lifecycle import State
 from bridge.settings import load
+from bridge.transformers import Message as TransformedMessage
 from tests.fakes.ends import FakeStore
 from tests.fakes.memory_end import STORES
-from tests.harness.eventually import until
+from tests.harness.eventually import PATIENCE_S, until
 
 
 class Watching(Extension):
@@ -60,15 +62,16 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def write(file: Path, *names: str, **keys: str) -> None:
-    """Bridges of these names, each from an address of its name."""
+def write(file: Path, *names: str, queue: str = "", **keys: str) -> None:
+    """Bridges of these names, each from an address of its name; the last from `queue`, where it is given."""
+    queues = [*names[:-1], queue or names[-1]]
     head = file.read_text().split("[[bridges]]")[0]
     file.write_text(
         head
         + "".join(
-            f'[[bridges]]\nname = "{name}"\nqueue-name = "{name}"\nstatic-connectors = ["there"]\n'
+            f'[[bridges]]\nname = "{name}"\nqueue-name = "{source}"\nstatic-connectors = ["there"]\n'
             f"{keys.get(name, '')}\n"
-            for name in names
+            for name, source in zip(names, queues, strict=True)
         )
     )
 
@@ -152,6 +155,35 @@ async def test_a_bridge_of_an_extension_is_not_taken_for_one_of_the_settings(
     write(file, "a", "b")
     await node.reloads.reload()
     assert "own" in node.bridges
+
+
+async def test_a_reload_that_changes_a_bridge_makes_no_second_call_while_one_runs(
+    node: Node, file: Path, store: FakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, inside, most = threading.Event(), 0, 0
+
+    def call(message: TransformedMessage, _properties: object) -> TransformedMessage:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        go_on.wait(PATIENCE_S)
+        inside -= 1
+        return message
+
+    monkeypatch.setattr("tests.harness.transformers.stamp", call)
+    keys = 'transformer = "tests.harness.transformers:stamp"\ncall-timeout = 30\n'
+    await send(node, "c", b"1")
+    write(file, "a", "b", "c", c=keys)
+    await node.reloads.reload()
+    await until(lambda: inside == 1, "it is called")
+    write(file, "a", "b", "c", c=keys + "max-hops = 3\n")
+    assert (await node.reloads.reload()).restarted == ["c"]
+    write(file, "a", "b", "renamed", queue="c", renamed=f'{keys}previous-name = "c"\n')
+    assert (await node.reloads.reload()).added == ["renamed"]
+    await until(lambda: "has not returned" in node.bridges["renamed"].relay.counts.trouble, "it waits")
+    go_on.set()
+    await until(lambda: store.bodies("c") == [b"1"], "it relays")
+    assert (most, inside) == (1, 0)
 
 
 def test_a_connector_that_a_reload_takes_away_shows_no_token_any_more(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.errors import TransformerRefused
+from bridge.errors import TransformerRefused, described
 from bridge.transformers import Message
 from bridge.transformers.loading import check_path, load, told
 from tests.harness import transformers
@@ -84,3 +84,17 @@ def test_an_error_is_told_in_one_short_line() -> None:
     assert told(ValueError("a\n b")) == "ValueError: a b"
     assert told(KeyboardInterrupt()) == "KeyboardInterrupt"
     assert len(told(ValueError("x" * 10_000))) < 600
+
+
+class Untellable(Exception):
+    """Its text cannot be made."""
+
+    def __str__(self) -> str:
+        raise ValueError("not even that")
+
+    __repr__ = __str__
+
+
+def test_an_error_whose_text_cannot_be_made_is_told_by_its_class() -> None:
+    assert told(Untellable()) == "Untellable: its text cannot be shown (ValueError)"
+    assert described(Untellable()) == "Untellable: its text cannot be shown (ValueError)"
