@@ -57,8 +57,8 @@ class ReloadedParts(Protocol):
     def options_by(self, settings: Settings) -> JournalOptions:
         """The options of the journal by these settings."""
 
-    def adopt(self, settings: Settings, digest: str, anew: Sequence[str]) -> None:
-        """Make everything by these settings from now on; `digest`: of their file. Workers make the bridges
+    def adopt(self, settings: Settings, text: str, anew: Sequence[str]) -> None:
+        """Make everything by these settings from now on; `text`: of their file. Workers make the bridges
         `anew` anew.
         """
 
@@ -207,7 +207,7 @@ class Reloads:
             journal.options = journal.options.with_addresses_of(options)
         await _beside(parts.credentials.take, credentials)  # from here on nothing is refused
         outcome = Reloaded([change.key for change in found.in_place], removed=list(found.removed))
-        failed = await self._change_bridges(journal, settings, file.digest, found, outcome)
+        failed = await self._change_bridges(journal, settings, file.text, found, outcome)
         await node.renew(journal, {*found.removed, *found.changed})
         if failed:
             raise BridgeError(
@@ -217,7 +217,7 @@ class Reloads:
         return outcome
 
     async def _change_bridges(
-        self, journal: Journal, settings: Settings, digest: str, found: Plan, outcome: Reloaded
+        self, journal: Journal, settings: Settings, text: str, found: Plan, outcome: Reloaded
     ) -> dict[str, BridgeError]:
         """Stop those that are gone or changed, let the journal know, start those that are new or changed.
 
@@ -240,7 +240,7 @@ class Reloads:
         for name in found.changed:
             await self._stopped(name)
         anew = [name for name in (*found.changed, *found.added) if name not in failed]
-        self._parts.adopt(settings.model_copy(update={"bridges": wanted}), digest, anew)
+        self._parts.adopt(settings.model_copy(update={"bridges": wanted}), text, anew)
         by_name = {bridge.name: bridge for bridge in wanted}
         for name in anew:
             await self._stopped(name)  # an operator may have started it meanwhile

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bridge.relay.operated import Operated
+    from bridge.relay.transforming import Transformers
     from bridge.workers.channel import Begin
     from bridge.workers.lines import LinesOut
 
@@ -34,23 +35,28 @@ def main() -> int:
     parser.add_argument("--channel", required=True, type=int)
     arguments = parser.parse_args()
 
+    from bridge.relay.transforming import Transformers
     from bridge.workers import worker
     from bridge.workers.lines import LinesOut
 
-    lines = LinesOut()
-    return worker.run(arguments.channel, lambda begin: _bridges(arguments.settings, begin, lines), lines)
+    lines, transformers = LinesOut(), Transformers()
+
+    def make(begin: Begin) -> Mapping[str, Operated]:
+        return _bridges(arguments.settings, begin, lines, transformers)
+
+    return worker.run(arguments.channel, make, lines)
 
 
-def _bridges(path: Path, begin: Begin, lines: LinesOut) -> Mapping[str, Operated]:
+def _bridges(path: Path, begin: Begin, lines: LinesOut, transformers: Transformers) -> Mapping[str, Operated]:
+    """The bridges by the settings that the node has read at `path`."""
     from bridge.assembly.bridges import Assembly
     from bridge.end_kind import NodeContext
     from bridge.runtime import logs
     from bridge.runtime.clock import SystemClock
-    from bridge.settings import load
-    from bridge.workers.shared import bridges_in_workers, check_settings
+    from bridge.settings import SettingsFile
+    from bridge.workers.shared import bridges_in_workers
 
-    check_settings(path, begin.settings)
-    settings = load(path, os.environ)
+    settings = SettingsFile(path, os.environ, text=begin.settings).settings()
     node = settings.node
     logs.configure(node.log_level, node.log_format, node.name, worker=begin.worker)
     write = lines.write if settings.delivery_log.enabled else None
@@ -61,7 +67,8 @@ def _bridges(path: Path, begin: Begin, lines: LinesOut) -> Mapping[str, Operated
             node_id=begin.node_id,
             process=f"{node.name} worker {begin.worker}",
             write_lines=write,
-        )
+        ),
+        transformers,
     )
     return {bridge.name: assembly.operated(bridge) for bridge in bridges_in_workers(settings)}
 

@@ -24,6 +24,7 @@ from bridge.runtime import log_output, memory, signals
 from bridge.runtime.event_loop import fast_loop
 from bridge.workers.channel import (
     MOST_LANES_NAMED,
+    MOST_ORDER_BYTES,
     Begin,
     Channel,
     Failed,
@@ -68,7 +69,7 @@ def run(descriptor: int, make: MakeBridges, lines: LinesOut | None = None) -> in
 
 
 async def _run(end: socket.socket, make: MakeBridges, lines: LinesOut | None) -> int:
-    return await _be_worker(await Channel.on(end, ToWorker), make, lines)
+    return await _be_worker(await Channel.on(end, ToWorker, MOST_ORDER_BYTES), make, lines)
 
 
 async def _be_worker(channel: Channel[ToWorker], make: MakeBridges, lines: LinesOut | None = None) -> int:
@@ -144,7 +145,6 @@ class _Worker:
         while True:
             match await self._channel.receive():
                 case Want() as want:
-                    assert want.bridge in self._bridges, f"no bridge {want.bridge}"
                     # Orders may overtake: a stop ends a pause that waits for receipts.
                     tasks.create_task(self._obey(want), name=f"obey-{want.order}")
                 case Renew() as renew:
@@ -183,7 +183,11 @@ class _Worker:
 
     async def _obey(self, want: Want) -> None:
         bridge = self._bridges.get(want.bridge)
-        if bridge is None:  # gone since it came
+        if bridge is None:  # a reload has removed it, and its order was on the way
+            reason = "the bridge is not in the settings any more"
+            self._log.warning(
+                "worker-order-refused", bridge=want.bridge, wanted=want.wanted.value, reason=reason
+            )
             return
         try:
             if want.wanted is Wanted.PAUSED and bridge.state is State.STOPPED:

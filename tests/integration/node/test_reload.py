@@ -20,7 +20,7 @@ from bridge.node.extension import Extension, NodeServices
 from bridge.node.node import Node
 from bridge.node.wiring import made_node
 from bridge.relay.lifecycle import State
-from bridge.settings import load
+from bridge.settings import SettingsFile, load
 from bridge.transformers import Message as TransformedMessage
 from tests.fakes.ends import FakeStore
 from tests.fakes.memory_end import STORES
@@ -85,7 +85,7 @@ def watching() -> Watching:
 async def node(file: Path, store: FakeStore, watching: Watching) -> AsyncIterator[Node]:
     write(file, "a", "b")
     settings = load(file, {})
-    made = made_node(settings, file, Credentials(settings), [watching])
+    made = made_node(settings, SettingsFile(file, {}), Credentials(settings), [watching])
     with pytest.raises(Conflict, match="the node is still starting"):
         await made.reloads.reload()
     await made.start()
