@@ -16,12 +16,10 @@ from operator import attrgetter
 from typing import Any, Final
 
 from bridge.errors import BridgeError, described
-from bridge.runtime.foreign_code import load_within
+from bridge.runtime.foreign_code import LOAD_TIMEOUT_MS, load_within
 
 #: Entry points of this group are ends: ``amqp = "some_package.end:END"``.
 GROUP: Final = "core_bridge.ends"
-#: Longest that the module of another package may take to be loaded.
-LOAD_TIMEOUT_MS: Final = 30_000
 #: The name of this node's own journal in place of a URL's scheme. No URL leads there.
 JOURNAL: Final = "journal"
 

@@ -13,7 +13,7 @@ from typing import Final
 from bridge.runtime import log_output, logs
 
 #: From the end of the node to the end of its process, in seconds.
-EXIT_S: Final = 2.0
+EXIT_S: Final = 3.0
 #: What a stop may take beyond `shutdown-timeout`, in seconds: files are closed after the drain.
 EXIT_GRACE_S: Final = 10.0
 

@@ -20,6 +20,8 @@ T = TypeVar("T")
 
 #: Loads that may be left behind at a time; while there are so many, nothing more is loaded.
 LOADS_MOST: Final = 16
+#: Longest load of a package's end or extension, in ms; a transformer has its bridge's `call-timeout`.
+LOAD_TIMEOUT_MS: Final = 30_000
 #: A load that takes longer than this many seconds is logged.
 SLOW_S: Final = 1.0
 

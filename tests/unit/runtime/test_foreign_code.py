@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,10 @@ from structlog.testing import capture_logs
 
 from bridge import ends
 from bridge.errors import TransformerRefused
+from bridge.node import extension
 from bridge.runtime import foreign_code
 from bridge.runtime.foreign_code import LOADS_MOST, NotLoaded, load_within
-from bridge.settings import SettingsInvalid, load
+from bridge.settings import Settings, SettingsInvalid, load
 from tests.harness.eventually import PATIENCE_S, eventually
 
 
@@ -127,3 +129,13 @@ def test_the_end_of_an_installed_package_whose_import_does_not_return_is_refused
     monkeypatch.setattr(ends, "_installed", lambda: [("slow", f"{module}:KIND")])
     with pytest.raises(ends.EndUnusable, match="NOT_LOADED: must return from its import"):
         ends.kind("slow")
+
+
+def test_an_extension_whose_import_does_not_return_is_named_and_the_node_does_not_start(
+    monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    point = EntryPoint("census", f"{module}:KIND", extension.GROUP)
+    monkeypatch.setattr(extension, "LOAD_TIMEOUT_MS", 20)
+    monkeypatch.setattr(extension, "entry_points", lambda group: [point])
+    with pytest.raises(NotLoaded, match=rf"extension census \({module}:KIND\): must return from its import"):
+        list(extension.installed(Settings.model_validate({"node": {"name": "node"}})))
