@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final
 
-from bridge.errors import BridgeError
+from bridge.errors import BridgeError, described
+from bridge.runtime.foreign_code import LOAD_TIMEOUT_MS, load_within
 
 #: Entry points of this group are ends: ``amqp = "some_package.end:END"``.
 GROUP: Final = "core_bridge.ends"
@@ -119,10 +120,16 @@ def _place(scheme: str) -> str:
 
 def _load(scheme: str, place: str) -> Any:
     module, _, attribute = place.partition(":")
-    try:
+
+    def load() -> Any:
         return attrgetter(attribute)(importlib.import_module(module))
+
+    try:
+        if scheme in _registered:
+            return load()
+        return load_within(f"end for {scheme}://", load, LOAD_TIMEOUT_MS, details=place)
     except Exception as error:  # any error that the module of another package raises
-        why = f"{type(error).__name__}: {error}"
+        why = described(error)
         raise EndUnusable(
             f"the end for {scheme}:// cannot be loaded from {place}: {why}", key="url", found=scheme
         ) from error

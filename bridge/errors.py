@@ -221,7 +221,15 @@ def described(error: BaseException | None) -> str:
     """The text of an error in logs and states: code and detail, or class and text of a foreign error."""
     if isinstance(error, BridgeError):
         return f"{error.code}: {error.detail}"
-    return f"{type(error).__name__}: {error}"
+    return type(error).__name__ if error is None else f"{type(error).__name__}: {text_of(error)}"
+
+
+def text_of(error: BaseException) -> str:
+    """The text of an error. An error of foreign code, such as a transformer's, may fail to give one."""
+    try:
+        return str(error)
+    except BaseException as another:  # noqa: BLE001 - whatever its code raises
+        return f"its text cannot be shown ({type(another).__name__})"
 
 
 def listed(names: Iterable[str]) -> str:

@@ -23,7 +23,7 @@ from bridge.relay.ownership import AllLanes, AskDivision, Ownership
 from bridge.relay.ports import Source, Target
 from bridge.relay.relay import LaneEnds, Relay
 from bridge.relay.stages import filter_stage
-from bridge.relay.transforming import Transforming
+from bridge.relay.transforming import Transformers, Transforming
 from bridge.settings.bridges import Bridge
 from bridge.transformers.loading import load
 
@@ -35,11 +35,14 @@ REPLAYS: Final = -1
 class Assembly:
     """Makes bridges for one process."""
 
-    def __init__(self, node: NodeContext) -> None:
+    def __init__(self, node: NodeContext, transformers: Transformers | None = None) -> None:
+        """`transformers`: of the process, where other settings come and go in it."""
         self._node = node
         self._settings = node.settings
         #: By kind: the ends' factory for all bridges of the process.
         self._ends: dict[EndKind, NodeEnds] = {}
+        self._transformers = Transformers() if transformers is None else transformers
+        self._transformers.forget_others(bridge.name for bridge in node.settings.bridges)
         #: By bridge and lane, for all its relays: a transformer that does not return keeps one thread a lane.
         self._transforming: dict[tuple[str, int], Transforming] = {}
 
@@ -176,7 +179,13 @@ class Assembly:
         key = (bridge.name, lane)
         if key not in self._transforming:
             find = partial(load, bridge.transformer, bridge.transformer_properties)
-            self._transforming[key] = Transforming(bridge.name, find, transformer_options(bridge))
+            self._transforming[key] = self._transformers.make(
+                self,
+                (bridge.name, bridge.previous_name),
+                find,
+                transformer_options(bridge),
+                replays=lane == REPLAYS,
+            )
         return self._transforming[key]
 
     def _dead_letters(self, bridge: Bridge, where: NodeEnds) -> DeadLetterSink | None:

@@ -166,9 +166,9 @@ class _Version(argparse.Action):
 
 def _one_line(error: Exception) -> str:
     """An error in one line; an unexpected one with its type and how to see the traceback."""
-    from bridge.errors import BridgeError
+    from bridge.errors import BridgeError, text_of
 
-    text = " ".join(str(error).split())
+    text = " ".join(text_of(error).split())
     if isinstance(error, BridgeError):
         return f"{error.code}: {text}"
     if isinstance(error, OSError):

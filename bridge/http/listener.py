@@ -21,7 +21,7 @@ from aiohttp import hdrs, web
 
 from bridge.errors import BridgeError, Malformed, Stopping, TooBusy
 from bridge.http.answers import Answer
-from bridge.http.authentication import Authentication, every_right
+from bridge.http.authentication import Authentication, Principal
 from bridge.http.connection import ConnectionServer, connection_of
 from bridge.http.limits import Limits
 from bridge.http.meter import HttpMeter
@@ -34,7 +34,8 @@ _KEYS: Final = {"ws": "acceptor.url", "wss": "acceptor.url", "http": "operations
 _BACKLOG: Final = 512
 #: Time for connections that are still in use once the drain is over, in seconds.
 _CUT_AFTER_S: Final = 0.5
-_NOBODY: Final = every_right("nobody")
+#: The caller of a public route, which asks for no credential: it has no right.
+_UNAUTHENTICATED: Final = Principal("unauthenticated", (), (), link=False)
 _PREFLIGHT_HEADERS: Final = (
     b"Access-Control-Allow-Methods: GET, POST, PUT, DELETE\r\n"
     b"Access-Control-Allow-Headers: *, Authorization\r\n"
@@ -200,7 +201,7 @@ class Listener:
             return Answer(status=HTTPStatus.NO_CONTENT, extra=_PREFLIGHT_HEADERS)
         route, captured = self._router.find(method, request.rel_url.raw_path)
         if route.public:
-            return await route.handler(request, _NOBODY, *captured)
+            return await route.handler(request, _UNAUTHENTICATED, *captured)
         if self._stopping:
             raise Stopping("the node is going down")
         kind, limit = route.kind, self._limits.max_requests

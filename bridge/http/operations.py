@@ -33,8 +33,6 @@ _BODY_TIMEOUT_S: Final = 10.0
 _log: Final = structlog.get_logger(__name__)
 _SIZE: Final = codec.Decoder(codec.SizeRequest)
 _REPLAY: Final = codec.Decoder(codec.ReplayRequest)
-#: The keys of a bridge, which the settings' model checks.
-_KEYS: Final = codec.Decoder(dict[str, Any])
 #: Dead letters of one page; and the most that a call may ask for.
 _LETTERS: Final = 100
 _LETTERS_MOST: Final = 1000
@@ -78,16 +76,6 @@ class NodeControl(Protocol):
         """Read the settings again; what has changed. Raises: BridgeError: nothing has, or what the error
         says.
         """
-        ...
-
-    async def put_bridge(self, bridge: str, keys: Mapping[str, Any]) -> tuple[bool, str]:
-        """Make a bridge with these keys of ``[[bridges]]``, or change one that was made so; it lasts as long
-        as the process. Returns whether it is new, and its state. Raises: BridgeError: it was not made.
-        """
-        ...
-
-    async def delete_bridge(self, bridge: str) -> None:
-        """Remove a bridge that `put_bridge` has made. Raises: NotFound, Conflict."""
         ...
 
     async def start(self, bridge: str) -> str:
@@ -154,8 +142,6 @@ def _add_management(router: Router, management: _Management) -> None:
     router.add("GET", "/v1/status", management.status)
     router.add("POST", "/v1/reload", _logged(management.reload))
     router.add("GET", "/v1/bridges/{name}", management.bridge)
-    router.add("PUT", "/v1/bridges/{name}", _logged(management.put_bridge))
-    router.add("DELETE", "/v1/bridges/{name}", _logged(management.delete_bridge))
     router.add("POST", "/v1/bridges/{name}/{verb}", _logged(management.operate))
     router.add("GET", "/v1/addresses/{a}/id-cache", management.show_id_cache)
     router.add("DELETE", "/v1/addresses/{a}/id-cache", _logged(management.clear_id_cache))
@@ -228,18 +214,6 @@ class _Management:
     async def reload(self, request: web.Request, _principal: Principal) -> Answer:
         Query(request)
         return answer(await self._control.reload(), msgpack=wants_msgpack(request))
-
-    async def put_bridge(self, request: web.Request, _principal: Principal, name: str) -> Answer:
-        Query(request)
-        keys: dict[str, Any] = await read_value(request, _KEYS, SMALL_BODY_BYTES_MAX, _BODY_TIMEOUT_S)
-        new, state = await self._control.put_bridge(name, keys)
-        status = HTTPStatus.CREATED if new else HTTPStatus.OK
-        return answer({"bridge": name, "state": state}, status=status, msgpack=wants_msgpack(request))
-
-    async def delete_bridge(self, request: web.Request, _principal: Principal, name: str) -> Answer:
-        Query(request)
-        await self._control.delete_bridge(name)
-        return no_content()
 
     async def operate(self, request: web.Request, _principal: Principal, name: str, verb: str) -> Answer:
         control = self._control

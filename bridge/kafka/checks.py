@@ -121,7 +121,7 @@ def _topics(path: KeyPath, topics: Iterable[str]) -> Iterator[Finding]:
     """Yield the first topic whose name Kafka does not allow."""
     for topic in topics:
         try:
-            names.check_topic(topic)
+            names.check_name(topic)
         except ValueError as error:
             yield Finding(path, str(error), found=show(topic))
             return

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import entry_points
+from functools import partial
+from importlib.metadata import EntryPoint, entry_points
 from operator import attrgetter
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ from bridge.link.frames import Hello
 from bridge.node.bridge_set import BridgeSet
 from bridge.relay.operated import Operated
 from bridge.runtime.clock import Clock
+from bridge.runtime.foreign_code import LOAD_TIMEOUT_MS, NotLoaded, load_within
 from bridge.runtime.metrics import Sample
 from bridge.runtime.tls import FileContext
 from bridge.settings.bridges import Bridge
@@ -43,11 +45,22 @@ GROUP: Final = "core_bridge.extensions"
 
 
 def installed(settings: Settings) -> Iterator[Extension]:
-    """The extensions that installed packages have for a node with these settings."""
+    """The extensions that installed packages have for a node with these settings. Raises: NotLoaded."""
     for point in sorted(entry_points(group=GROUP), key=attrgetter("name")):
-        extension = point.load()(settings)
+        name = f"extension {point.name}"
+        try:
+            extension: Extension | None = load_within(
+                name, partial(_loaded, point, settings), LOAD_TIMEOUT_MS
+            )
+        except NotLoaded as error:
+            raise NotLoaded(f"{name} ({point.value}): {error.detail}") from None
         if extension is not None:
             yield extension
+
+
+def _loaded(point: EntryPoint, settings: Settings) -> Extension | None:
+    made: Extension | None = point.load()(settings)
+    return made
 
 
 @dataclass(slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from typing import Final, Protocol
 
@@ -33,9 +32,10 @@ from bridge.node.metering import Metering
 from bridge.node.outbox import OutboxCopier
 from bridge.node.reload import Reloads
 from bridge.relay.operated import Operated
-from bridge.runtime import log_output, logs
+from bridge.runtime import log_output, logs, signals
 from bridge.runtime.clock import Clock
 from bridge.runtime.event_loop import fast_loop
+from bridge.runtime.exits import EXIT_GRACE_S, EXIT_S, bound_exit
 from bridge.runtime.repeated_task import RepeatedTask
 from bridge.workers.supervisor import Supervisor
 
@@ -117,6 +117,7 @@ class Node:
         self.stopping = False
         self._acceptor: Acceptor | None = None
         self._operations: Operations | None = None
+        self._bound_operations: Bound | None = None
         self._outbox: OutboxCopier | None = None
         self._log_copy: LogCopier | None = None
         self._links: LinkService | None = None
@@ -142,7 +143,6 @@ class Node:
             return runner.run(self._run())
 
     async def _run(self) -> int:
-        loop = asyncio.get_running_loop()
         asked = asyncio.Event()
 
         def stop() -> None:
@@ -150,21 +150,40 @@ class Node:
                 log_output.flush()
                 os._exit(1)  # durable messages stay; the others were never answered
             asked.set()
+            bound_exit(self.parts.shutdown_timeout_ms / 1000 + EXIT_GRACE_S, 1)
 
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop)
-        loop.add_signal_handler(signal.SIGHUP, self.reloads.ask)
+        signals.hand_over(asyncio.get_running_loop(), stop, self.reloads.ask)
         try:
-            await self.start()
+            await self._start_unless(asked)
             await asked.wait()
         finally:
             await self.stop()
+            bound_exit(EXIT_S, 0 if asked.is_set() else 1)
         return 0
+
+    async def _start_unless(self, asked: asyncio.Event) -> None:
+        """Start; where the node is asked to stop meanwhile, leave that as soon as nothing is half open."""
+        asking = asyncio.create_task(asked.wait(), name="asked-to-stop")
+        try:
+            for step, patience_ms in ((self._open, self.parts.shutdown_timeout_ms), (self._begin, 0)):
+                if asked.is_set():
+                    return
+                starting = asyncio.create_task(step(), name="start")
+                await asyncio.wait((asking, starting), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((starting,), timeout=patience_ms / 1000)
+                starting.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await starting
+        finally:
+            asking.cancel()
 
     async def start(self) -> None:
         """Start operations first, so that /ping answers; then the journal, the acceptor, the bridges."""
+        await self._open()
+        await self._begin()
+
+    async def _open(self) -> None:
         parts = self.parts
-        bound_operations: Bound | None = None
         if parts.operations is not None:
             tokens = parts.credentials.operations_tokens
             self._operations = Operations(
@@ -174,7 +193,7 @@ class Node:
                 meter=self.metering.operations,
                 additions=[one for extension in parts.extensions for one in extension.operations_routes()],
             )
-            bound_operations = await self._operations.start()
+            self._bound_operations = await self._operations.start()
         self.journal = journal = await Journal.open(parts.journal_options(), parts.clock)
         journal.counts.on_duplicates = self._on_duplicates
         self._repeat("watch-journal", lambda: self._watch_journal(journal))
@@ -191,6 +210,10 @@ class Node:
         self.held = HeldBridges(journal)
         await self.held.load()
         self.bridges.held = self.held.of
+
+    async def _begin(self) -> None:
+        parts, journal, bound_operations = self.parts, self.journal, self._bound_operations
+        assert journal is not None, "it is open"
         for name, (relay, summary) in parts.bridges(journal).items():
             self.bridges.add(name, relay, summary)
         self.letters = parts.letters(journal)

@@ -201,16 +201,6 @@ class Control:
         """
         return (await self._node.reloads.reload()).as_dict()
 
-    async def put_bridge(self, bridge: str, keys: Mapping[str, Any]) -> tuple[bool, str]:
-        """Whether it is new, and its state. Raises: SettingsInvalid, Conflict, Stopping, BridgeError."""
-        new = await self._node.reloads.put_bridge(bridge, keys)
-        relay, _ = self._node.bridges.known(bridge)
-        return new, relay.state.value
-
-    async def delete_bridge(self, bridge: str) -> None:
-        """Raises: NotFound, Conflict, Stopping, BridgeError."""
-        await self._node.reloads.delete_bridge(bridge)
-
     async def start(self, bridge: str) -> str:
         """The state after it. Raises: NotFound, Conflict."""
         return await self._command(bridge, Command.START)

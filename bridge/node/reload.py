@@ -4,9 +4,6 @@ One reload runs at a time. The file is read, and compared with the settings in e
 (`bridge.settings.reloading`), before anything changes; a file that does not hold, or changes what cannot
 change while the node runs, changes nothing. Bridges that the comparison does not name are not touched. No
 step of a reload has to be undone or gone on with after a crash: the node starts by the file.
-
-Bridges that were put over HTTP are settings of this process alone. They come and go in the same way, each
-after the reloads and calls before it; a reload leaves them as they are.
 """
 
 from __future__ import annotations
@@ -15,8 +12,9 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -31,12 +29,11 @@ from bridge.relay.lifecycle import Command, State
 from bridge.relay.operated import Operated
 from bridge.runtime import logs
 from bridge.runtime.repeated_task import RepeatedTask
+from bridge.runtime.threads import abandonable
 from bridge.settings import SettingsFile
 from bridge.settings.bridges import Bridge
 from bridge.settings.model import Settings
-from bridge.settings.one_bridge import with_bridge, without_bridge
 from bridge.settings.reloading import Plan, SettingsRefused, plan
-from bridge.workers.shared import bridges_in_workers
 
 if TYPE_CHECKING:
     from bridge.journal.journal import Journal
@@ -61,9 +58,9 @@ class ReloadedParts(Protocol):
     def options_by(self, settings: Settings) -> JournalOptions:
         """The options of the journal by these settings."""
 
-    def adopt(self, settings: Settings, digest: str | None, anew: Sequence[str]) -> None:
-        """Make everything by these settings from now on; `digest`: of their file. Workers make the bridges
-        `anew` anew; None: workers go on by the file that they have read.
+    def adopt(self, settings: Settings, text: str, anew: Sequence[str]) -> None:
+        """Make everything by these settings from now on; `text`: of their file. Workers make the bridges
+        `anew` anew.
         """
 
     def bridge(self, bridge: Bridge) -> tuple[Operated, BridgeSummary]:
@@ -95,23 +92,21 @@ class Reloaded:
 
 
 class Reloads:
-    """The reloads of one node, and its bridges that calls put and delete."""
+    """The reloads of one node."""
 
     def __init__(self, node: Node, parts: ReloadedParts) -> None:
         self._node = node
         self._parts = parts
         #: Names that the settings have given to bridges; others are those of extensions.
         self._names = {bridge.name for bridge in parts.settings.bridges}
-        #: The keys of those that were put over HTTP, by name.
-        self._put: dict[str, Mapping[str, Any]] = {}
         self._turn = asyncio.Lock()
         self._asked = asyncio.Event()
         #: The file when a reload last read it, and at the last look.
         self._read = self._looked = _signature(parts.path)
         #: Whether the node has started.
         self._begun = False
-        self._following = RepeatedTask("reload", self._follow)
-        self._running: set[asyncio.Task[Any]] = set()
+        self._following = RepeatedTask("reload", self._follow, until=lambda: self._node.stopping)
+        self._running: set[asyncio.Task[Reloaded]] = set()
         self._log = logs.get()
 
     def ask(self) -> None:
@@ -144,34 +139,11 @@ class Reloads:
             BridgeError, OSError: a part of it failed. What it says has not taken effect is tried again by the
                 next reload.
         """
-        return await self._carried_out(self._in_turn())
-
-    async def put_bridge(self, name: str, keys: Mapping[str, Any]) -> bool:
-        """Have a running bridge with these keys of `[[bridges]]` until the process ends, or in place of one
-        that was put before: with other keys it goes through stop and start. Returns whether it is new.
-
-        Raises:
-            SettingsInvalid: the keys do not hold, with every problem.
-            Conflict: the name is that of a bridge of the file or of an extension; or as `reload`.
-            Stopping, BridgeError: as `reload`.
-        """
-        return await self._carried_out(self._put_in_turn(name, keys))
-
-    async def delete_bridge(self, name: str) -> None:
-        """Stop a bridge that was put, and forget it; what waits for it stays in the journal.
-
-        Raises: NotFound: there is none; Conflict, Stopping, BridgeError: as `put_bridge`.
-        """
-        await self._carried_out(self._delete_in_turn(name))
-
-    async def _carried_out(self, work: Coroutine[Any, Any, T]) -> T:
-        """The outcome of work that goes on where the caller is cancelled. Raises: Conflict, Stopping."""
         if not self._begun or self._node.stopping:
-            work.close()
             if self._node.stopping:
                 raise Stopping("the node is stopping")
             raise Conflict("the node is still starting", key="state", found="starting")
-        task = asyncio.create_task(work, name="reload-once")
+        task = asyncio.create_task(self._in_turn(), name="reload-once")
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         try:
@@ -196,7 +168,7 @@ class Reloads:
         otherwise.
         """
         before = self._looked
-        self._looked = await asyncio.to_thread(_signature, self._parts.path)
+        self._looked = await _beside(_signature, self._parts.path)
         watches = self._parts.settings.node.watch_settings
         return watches and self._looked != self._read and self._looked == before
 
@@ -219,81 +191,33 @@ class Reloads:
         node, parts = self._node, self._parts
         journal = node.journal
         assert journal is not None, "the node has started"
-        self._read = await asyncio.to_thread(_signature, parts.path)
-        file = await asyncio.to_thread(SettingsFile, parts.path, os.environ)
-        settings = await asyncio.to_thread(file.settings, transformers=True, now_s=time.time())
-        settings = await asyncio.to_thread(self._with_put, settings)
+        self._read = await _beside(_signature, parts.path)
+        file = await _beside(SettingsFile, parts.path, os.environ)
+        settings = await _beside(partial(file.settings, transformers=True, now_s=time.time()))
         found = plan(parts.settings, settings)
         if found.refused:
             raise SettingsRefused.of(str(parts.path), found.refused)
         for name in found.added:
             if name in node.bridges and name not in self._names:
                 raise Conflict(f"there is a bridge {name} already", key="bridge", found=name)
-        credentials = await asyncio.to_thread(Credentials, settings, file)
+        credentials = await _beside(Credentials, settings, file)
         if found.concerns_addresses:
             options = parts.options_by(settings)
             await journal.submit(ConfigureCommand, options=options)
             journal.options = journal.options.with_addresses_of(options)
-        await asyncio.to_thread(parts.credentials.take, credentials)  # from here on nothing is refused
+        await _beside(parts.credentials.take, credentials)  # from here on nothing is refused
         outcome = Reloaded([change.key for change in found.in_place], removed=list(found.removed))
-        await self._take_effect(settings, file.digest, found, outcome)
-        return outcome
-
-    async def _take_effect(
-        self, settings: Settings, digest: str | None, found: Plan, outcome: Reloaded
-    ) -> None:
-        journal = self._node.journal
-        assert journal is not None, "the node has started"
-        failed = await self._change_bridges(journal, settings, digest, found, outcome)
-        await self._node.renew(journal, {*found.removed, *found.changed})
+        failed = await self._change_bridges(journal, settings, file.text, found, outcome)
+        await node.renew(journal, {*found.removed, *found.changed})
         if failed:
             raise BridgeError(
                 "the settings took effect, but for bridges: "
                 + "; ".join(f"{name}: {described(error)}" for name, error in failed.items())
             )
-
-    # -- bridges that were put ---------------------------------------------------------------------------
-
-    async def _put_in_turn(self, name: str, keys: Mapping[str, Any]) -> bool:
-        async with self._turn:
-            self._require_put(name)
-            settings = await asyncio.to_thread(with_bridge, self._parts.settings, name, keys)
-            if settings.node.workers > 1 and settings.bridges[-1] in bridges_in_workers(settings):
-                detail = f"{name} is for worker processes, which know the settings file alone: write it there"
-                raise Conflict(detail, key="workers", found=settings.node.workers)
-            new = name not in self._node.bridges
-            await self._take_effect(settings, None, plan(self._parts.settings, settings), Reloaded())
-            self._put[name] = keys
-            return new
-
-    async def _delete_in_turn(self, name: str) -> None:
-        async with self._turn:
-            self._node.bridges.known(name)
-            self._require_put(name)
-            settings = without_bridge(self._parts.settings, name)
-            del self._put[name]
-            await self._take_effect(settings, None, plan(self._parts.settings, settings), Reloaded())
-            self._names.discard(name)
-
-    def _require_put(self, name: str) -> None:
-        """Raises: Conflict: there is a bridge of this name that was not put."""
-        if name in self._node.bridges and name not in self._put:
-            detail = f"{name} was not put: it is a bridge of the settings file, or of an extension"
-            raise Conflict(detail, key="bridge", found=name)
-
-    def _with_put(self, settings: Settings) -> Settings:
-        """The settings of the file, and the bridges that were put.
-
-        Raises: Conflict: the file has one of the same name; SettingsInvalid: one does not fit the file.
-        """
-        for name, keys in self._put.items():
-            if any(bridge.name == name for bridge in settings.bridges):
-                raise Conflict(f"{name} was put over HTTP: delete it there first", key="bridge", found=name)
-            settings = with_bridge(settings, name, keys)
-        return settings
+        return outcome
 
     async def _change_bridges(
-        self, journal: Journal, settings: Settings, digest: str | None, found: Plan, outcome: Reloaded
+        self, journal: Journal, settings: Settings, text: str, found: Plan, outcome: Reloaded
     ) -> dict[str, BridgeError]:
         """Stop those that are gone or changed, let the journal know, start those that are new or changed.
 
@@ -311,11 +235,12 @@ class Reloads:
                 failed[name] = error
         for name in found.removed:
             await bridges.remove(name)
+            self._names.discard(name)
         wanted = tuple(bridge for bridge in settings.bridges if bridge.name not in failed)
         for name in found.changed:
             await self._stopped(name)
         anew = [name for name in (*found.changed, *found.added) if name not in failed]
-        self._parts.adopt(settings.model_copy(update={"bridges": wanted}), digest, anew)
+        self._parts.adopt(settings.model_copy(update={"bridges": wanted}), text, anew)
         by_name = {bridge.name: bridge for bridge in wanted}
         for name in anew:
             await self._stopped(name)  # an operator may have started it meanwhile
@@ -350,6 +275,11 @@ def _reader(name: str, settings: Settings) -> Bridge | None:
         if bridge.name == name and kind_of(settings, bridge.source_connector).is_own:
             return bridge
     return None
+
+
+async def _beside(work: Callable[..., T], *arguments: Any) -> T:
+    """The outcome of work on files, or by code of others, which a stop of the node leaves behind."""
+    return await abandonable(partial(work, *arguments), "reload")
 
 
 def _signature(path: Path) -> tuple[int, ...]:

@@ -38,14 +38,15 @@ from bridge.node.operations import Control
 from bridge.node.reload import Reloads
 from bridge.node.replays import Replays
 from bridge.relay.operated import Operated
-from bridge.runtime import hangup, logs, memory
+from bridge.relay.transforming import Transformers
+from bridge.runtime import logs, memory
 from bridge.runtime.clock import Clock, SystemClock
 from bridge.settings import SettingsFile
 from bridge.settings.bridges import Bridge
 from bridge.settings.listeners import Acceptor as AcceptorSettings
 from bridge.settings.model import Settings
 from bridge.workers.process import Launcher
-from bridge.workers.shared import bridges_in_workers, settings_digest
+from bridge.workers.shared import bridges_in_workers
 from bridge.workers.supervisor import Supervisor
 
 
@@ -57,22 +58,19 @@ def run_node(path: Path) -> int:
         SettingsInvalid: with every problem.
         BridgeError, OSError: it could not start.
     """
-    hangup.ignore()
     file = SettingsFile(path, os.environ)
     settings = file.settings(transformers=True)
     logs.configure(settings.node.log_level, settings.node.log_format, settings.node.name)
-    node = made_node(settings, path, Credentials(settings, file))
+    node = made_node(settings, file, Credentials(settings, file))
     memory.tune()
     return node.run()
 
 
 def made_node(
-    settings: Settings, path: Path, credentials: Credentials, extensions: Sequence[Extension] = ()
+    settings: Settings, file: SettingsFile, credentials: Credentials, extensions: Sequence[Extension] = ()
 ) -> Node:
-    """The node that the settings of the file at `path` describe, not started; `extensions` are further
-    ones.
-    """
-    parts = _Parts(settings, path, credentials, [*installed(settings), *extensions])
+    """The node that the settings of the file describe, not started; `extensions` are further ones."""
+    parts = _Parts(settings, file, credentials, [*installed(settings), *extensions])
     return Node(parts)
 
 
@@ -149,12 +147,17 @@ class _Parts(NodeParts):
     """Makes the node's parts from its settings."""
 
     def __init__(
-        self, settings: Settings, path: Path, credentials: Credentials, extensions: Sequence[Extension]
+        self,
+        settings: Settings,
+        file: SettingsFile,
+        credentials: Credentials,
+        extensions: Sequence[Extension],
     ) -> None:
         self.settings = settings
-        self.path = path
+        self.path = file.path
         #: Of the open node; None: it is not open.
         self._services: NodeServices | None = None
+        self._transformers = Transformers()
         self.credentials = credentials
         self.clock: Clock = SystemClock()
         self.persist_id_cache = settings.duplicate_detection.persist_id_cache
@@ -165,7 +168,7 @@ class _Parts(NodeParts):
         self._segments = self._make_segments()
         #: Writes the lines of all bridges together that no outbox keeps.
         self._write_lines = None if self._segments is None else GatheringWriter(self._segments).write
-        self.supervisor = _supervisor(settings, path, self.clock, self._write_lines)
+        self.supervisor = _supervisor(settings, file, self.clock, self._write_lines)
 
     @property
     def shutdown_timeout_ms(self) -> int:
@@ -180,7 +183,7 @@ class _Parts(NodeParts):
         """The options of the journal by these settings."""
         return journal_options(settings)
 
-    def adopt(self, settings: Settings, digest: str | None, anew: Sequence[str]) -> None:
+    def adopt(self, settings: Settings, text: str, anew: Sequence[str]) -> None:
         """Make everything by these settings from now on (`bridge.node.reload.ReloadedParts.adopt`)."""
         services = self._services
         assert services is not None, "the node has started"
@@ -188,9 +191,9 @@ class _Parts(NodeParts):
             logs.configure(settings.node.log_level, settings.node.log_format, settings.node.name)
         self.settings = services.settings = settings
         services.assembly = self._assembly(services.journal)
-        if self.supervisor is not None and digest is not None:
+        if self.supervisor is not None:
             names = [bridge.name for bridge in bridges_in_workers(settings)]
-            self.supervisor.renew(digest, names, anew, self.shutdown_timeout_ms)
+            self.supervisor.renew(text, names, anew, self.shutdown_timeout_ms)
 
     def journal_options(self) -> JournalOptions:
         """The options for opening the journal, by the settings; the first router of an extension counts."""
@@ -250,7 +253,8 @@ class _Parts(NodeParts):
         return self._services
 
     def _assembly(self, journal: Journal) -> Assembly:
-        return Assembly(node_context(self.settings, self.clock, journal, self._write_lines, self.credentials))
+        context = node_context(self.settings, self.clock, journal, self._write_lines, self.credentials)
+        return Assembly(context, self._transformers)
 
     def links(self, journal: Journal) -> LinkService:
         """The receiving end of node links."""
@@ -348,18 +352,17 @@ def _logged_otherwise(before: Settings, after: Settings) -> bool:
 
 
 def _supervisor(
-    settings: Settings, path: Path, clock: Clock, write_lines: WriteLines | None
+    settings: Settings, file: SettingsFile, clock: Clock, write_lines: WriteLines | None
 ) -> Supervisor | None:
     """The supervisor of the worker processes; None with one process."""
     if settings.node.workers == 1:
         return None
     names = [bridge.name for bridge in bridges_in_workers(settings)]
-    file = path.absolute()
     return Supervisor(
-        Launcher((sys.executable, "-m", "bridge.workers", "--settings", str(file))),
+        Launcher((sys.executable, "-m", "bridge.workers", "--settings", str(file.path.absolute()))),
         names,
         workers=settings.node.workers,
-        settings=settings_digest(file),
+        settings=file.text,
         shutdown_timeout_ms=settings.node.shutdown_timeout_ms,
         clock=clock,
         write_lines=write_lines,

@@ -124,3 +124,5 @@ class Connectors:
         session.connector = "" if self.only else connector.name
         await session.connect(may_change=may_change)
         self._last = index
+        if self.at_first:  # reached, whether or not it was asked for meanwhile
+            self.returns = False

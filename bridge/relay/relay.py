@@ -272,7 +272,7 @@ class Relay:
     async def _relay_until_stopped(self) -> None:
         lost = False
         while await self._connect(lost=lost):
-            if not self._stop.is_set():
+            if not self._stop.is_set() and not self._connectors.returns:
                 self._end.clear()
             self._show(State.RUNNING)
             try:

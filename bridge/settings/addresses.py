@@ -12,7 +12,6 @@ from bridge.errors import FilterRefused
 from bridge.filters import parse
 from bridge.messages.addresses import matches
 from bridge.settings.fields import (
-    AddressName,
     CountOrAny,
     CountOrNone,
     Flag,
@@ -20,6 +19,7 @@ from bridge.settings.fields import (
     Table,
     TimeMs,
     TimeOrNeverMs,
+    UserName,
     setting,
 )
 from bridge.settings.names import specificity
@@ -38,7 +38,7 @@ def _condition(value: str) -> str:
 class Queue(Table):
     """A queue made at start."""
 
-    name: AddressName = setting("The queue's name.")
+    name: UserName = setting("The queue's name.")
     filter: Annotated[str, AfterValidator(_condition)] = setting(
         "Condition on the messages that arrive for the queue; empty: all.", ""
     )

@@ -20,10 +20,8 @@ from bridge.settings.fields import (
     ForwardingAddress,
     HopCount,
     Multiplier,
-    Name,
-    OptionalAddress,
     OptionalName,
-    OptionalTopic,
+    OptionalUserName,
     PositiveTimeMs,
     PositiveTimeOrNeverMs,
     Replicas,
@@ -33,6 +31,7 @@ from bridge.settings.fields import (
     Table,
     TimeMs,
     TransformerPath,
+    UserName,
     setting,
 )
 
@@ -50,8 +49,8 @@ Guarantee = Literal["exactly-once", "exactly-once-per-target", "at-least-once"]
 class Bridge(Table):
     """One relay: from a source to a target."""
 
-    name: Name = setting("Unique; what commands, logs and the target's memory call the bridge.")
-    previous_name: OptionalName = setting("Adopts the state of the bridge that had this name.", "")
+    name: UserName = setting("Unique; what commands, logs and the target's memory call the bridge.")
+    previous_name: OptionalUserName = setting("Adopts the state of the bridge that had this name.", "")
     source_connector: str = setting('"journal" (this node) or the name of a Kafka connector.', JOURNAL)
     queue_names: Selectors = setting(
         "Address, address::queue or topic to read, or a list; '/regex/' in single quotes, '!name' excludes.",
@@ -131,7 +130,7 @@ class Bridge(Table):
     max_delivery_attempts: Count = setting(
         "Tries of a message whose transformer raises; then it is refused for good.", 10
     )
-    dead_letter_address: OptionalAddress = setting(
+    dead_letter_address: OptionalUserName = setting(
         "Where refused messages go; empty: the bridge is FAILED at the first one.", "dead-letters"
     )
     start_position: Literal["earliest", "latest"] = setting(
@@ -153,7 +152,7 @@ class Bridge(Table):
     topic_replication_factor: Replicas = setting(
         "Kafka: of topics made at the target; -1: the cluster's default.", -1
     )
-    journal_topic: OptionalTopic = setting(
+    journal_topic: OptionalName = setting(
         "Kafka targets: the bridge's own topic; default core-bridge.<name>.journal.", ""
     )
     journal_replication_factor: Replicas = setting(

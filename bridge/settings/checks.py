@@ -137,7 +137,7 @@ def _addresses(settings: Settings) -> Iterator[Finding]:
     for pattern in settings.address_settings:
         yield from _name(("address-settings", pattern), names.check_pattern)
     for name, address in settings.addresses.items():
-        yield from _name(("addresses", name), names.check_address)
+        yield from _name(("addresses", name), names.check_user_name)
         queues = ("addresses", name, "queues")
         if address.queues and address.routing_type == "ANYCAST":
             yield Finding(

@@ -15,11 +15,11 @@ from bridge.settings.fields import (
     CountOrNone,
     Flag,
     Multiplier,
-    Name,
     PositiveTimeMs,
     PositiveTimeOrNeverMs,
     SizeBytes,
     Table,
+    UserName,
     setting,
 )
 from bridge.settings.prefixes import Prefixes
@@ -41,7 +41,7 @@ def _prefixes(value: str) -> str:
 class ClusterConnection(Table):
     """One cluster that this node belongs to."""
 
-    name: Name = setting("Unique; what logs and status call the cluster.")
+    name: UserName = setting("Unique; what logs and status call the cluster.")
     address: Annotated[str, AfterValidator(_prefixes)] = setting(
         "Prefixes of shared addresses, comma separated, '!' excludes; empty: all.", ""
     )

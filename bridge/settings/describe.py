@@ -46,6 +46,7 @@ settings.toml: bridges[0].static-connectors[0] (to-hub): must be the name of a c
 | number, true, false | without quotes; a whole number passes for a number |
 | path | relative to the directory of the settings file; empty: none |
 | name | 1 to 249 of `A-Z a-z 0-9 . _ -`, not `.` or `..`; `$` and `core-bridge.` begin the node's own |
+| name of a node, topic or group | as a name; it may begin with `core-bridge.` |
 | pattern | a name whose words, between dots, may be `*` (one word) or `#` (any number of words) |
 
 In text, after parsing and once: `${VAR}` is an environment variable, which must be set; `${VAR:-text}` is

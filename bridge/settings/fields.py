@@ -159,18 +159,18 @@ CountOrAny = Annotated[int, _whole(-1)]
 Replicas = Annotated[int, BeforeValidator(_replicas)]
 Multiplier = Annotated[float, BeforeValidator(partial(units.number, least=1.0))]
 
-#: Names: of anything, of an address or queue, wildcards over addresses, selectors of a bridge.
+#: A name that the user gives to an address, a queue, a bridge or a cluster; empty: none.
+UserName = Annotated[str, AfterValidator(names.check_user_name)]
+OptionalUserName = Annotated[
+    str, AfterValidator(lambda value: names.check_user_name(value) if value else value)
+]
+#: Any name: of a node, which may be the host's; of a Kafka topic or group, the bridge's own included.
 Name = Annotated[str, AfterValidator(names.check_name)]
 OptionalName = Annotated[str, AfterValidator(lambda value: names.check_name(value) if value else value)]
-AddressName = Annotated[str, AfterValidator(names.check_address)]
-OptionalAddress = Annotated[str, AfterValidator(lambda value: names.check_address(value) if value else value)]
 #: A filter's condition; empty: none.
 Condition = Annotated[str, AfterValidator(_condition)]
 #: A transformer's dotted path; empty: none.
 TransformerPath = Annotated[str, AfterValidator(lambda value: check_path(value) if value else value)]
-#: A Kafka topic, the bridge's own included; empty: its default.
-OptionalTopic = Annotated[str, AfterValidator(lambda value: names.check_topic(value) if value else value)]
-TopicName = Annotated[str, AfterValidator(names.check_topic)]
 AddressPattern = Annotated[str, AfterValidator(names.check_pattern)]
 Selectors = Annotated[
     tuple[Annotated[str, AfterValidator(selectors.check_selector)], ...], BeforeValidator(_as_list)

@@ -4,7 +4,6 @@ yet.
 
 from __future__ import annotations
 
-import hashlib
 import socket
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -49,17 +48,20 @@ def load(
 class SettingsFile:
     """A settings file, read once; the files that its ``${file:}`` places name are read at each call."""
 
-    def __init__(self, path: Path, environ: Mapping[str, str], *, only: str = "") -> None:
-        """`environ` is for ``${VAR}`` places; `only` names the one table that is read.
+    def __init__(
+        self, path: Path, environ: Mapping[str, str], *, only: str = "", text: str | None = None
+    ) -> None:
+        """`environ` is for ``${VAR}`` places; `only` names the one table that is read; `text` is what another
+        process has read in the file, which is not read again then.
 
         Raises:
             SettingsInvalid: the file is missing, or it is no TOML.
         """
+        self.path: Final = path
         self._file = str(path)
-        content = _read(self._file, path)
-        #: SHA-256 of the content, in hex.
-        self.digest = hashlib.sha256(content).hexdigest()
-        tree = _parse(self._file, _decoded(self._file, content))
+        #: The content.
+        self.text: Final = _decoded(self._file, _read(self._file, path)) if text is None else text
+        tree = _parse(self._file, self.text)
         self._tree = {key: value for key, value in tree.items() if not only or key == only}
         self._directory = path.absolute().parent
         self._environ = environ

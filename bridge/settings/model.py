@@ -26,7 +26,6 @@ from bridge.settings.fields import (
     SizeBytes,
     Table,
     TimeMs,
-    TopicName,
     Workers,
     setting,
 )
@@ -88,9 +87,7 @@ class DeliveryLog(Table):
     kafka_connector: str = setting(
         "Connector of a Kafka cluster that gets a copy of every line; empty: none. The files remain.", ""
     )
-    kafka_topic: TopicName = setting(
-        "The topic of the copy, which must be there.", "core-bridge.delivery-log"
-    )
+    kafka_topic: Name = setting("The topic of the copy, which must be there.", "core-bridge.delivery-log")
 
 
 class Settings(Table):

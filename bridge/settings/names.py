@@ -18,37 +18,27 @@ _NAME_RULE: Final = f"must be 1 to {NAME_LENGTH_MAX} of A-Z a-z 0-9 . _ -"
 
 
 def check_name(value: str) -> str:
-    """`value` if it is valid as a name.
+    """`value` if it is valid as a name: of a node, a consumer group or a Kafka topic
+    (``org.apache.kafka.common.internals.Topic``), too.
 
     Raises:
         ValueError: the rule that it breaks.
     """
+    if value in PATH_SEGMENTS:
+        raise ValueError("must be neither . nor ..")
     if not _NAME.fullmatch(value):
         raise ValueError(_NAME_RULE)
     return value
 
 
-def check_address(value: str) -> str:
-    """`value` if it is valid as the name of a user's address or queue.
+def check_user_name(value: str) -> str:
+    """`value` if it is valid as the name of a user's address, queue, bridge or cluster.
 
     Raises:
         ValueError: the rule that it breaks.
     """
     if is_own(value):
         raise ValueError("must not begin with $ or core-bridge., which are the node's own")
-    if value in PATH_SEGMENTS:
-        raise ValueError("must be neither . nor ..")
-    return check_name(value)
-
-
-def check_topic(value: str) -> str:
-    """`value` if it is valid as the name of a Kafka topic (``org.apache.kafka.common.internals.Topic``).
-
-    Raises:
-        ValueError: the rule that it breaks.
-    """
-    if value in PATH_SEGMENTS:
-        raise ValueError("must be neither . nor ..")
     return check_name(value)
 
 

@@ -10,7 +10,7 @@ from typing import Final
 from bridge.messages.addresses import QUEUE_MARK, QueueName, is_own
 from bridge.settings.expressions import check_expression, matches_whole
 from bridge.settings.kafka_names import is_hidden
-from bridge.settings.names import check_address
+from bridge.settings.names import check_user_name
 
 #: Stands for the source address in `forwarding-address`.
 ADDRESS_PLACE: Final = "{address}"
@@ -34,7 +34,7 @@ def check_selector(value: str) -> str:
         if QUEUE_MARK in value:
             _check_queue_name(value)
         else:
-            check_address(value.removeprefix("!"))
+            check_user_name(value.removeprefix("!"))
         return value
     check_expression(pattern)
     return value
@@ -44,7 +44,7 @@ def _check_queue_name(value: str) -> None:
     if value.startswith("!"):
         raise ValueError("must exclude an address, not one of its queues")
     for part in value.split(QUEUE_MARK, 1):
-        check_address(part)
+        check_user_name(part)
 
 
 def regex_of(selector: str) -> str | None:
@@ -103,7 +103,7 @@ def check_forwarding_address(value: str) -> str:
     """
     if value:
         try:
-            check_address(value.replace(ADDRESS_PLACE, "a"))
+            check_user_name(value.replace(ADDRESS_PLACE, "a"))
         except ValueError as error:
             raise ValueError(f"{error}, and may hold {ADDRESS_PLACE}") from None
     return value

@@ -1,5 +1,5 @@
-"""Calls a transformer with several messages of a batch at a time: in order for each key, given on in the
-order of the batch.
+"""Calls a transformer with the messages of a batch, several at a time: in order for each key, given on in the
+order of the batch; one at a time where there is one caller.
 
 The messages of a batch are divided among callers. Each has a thread, and a transformer of its own where that
 is a class. A part has the first messages of what is left of the batch, up to the first one that is not made;
@@ -42,11 +42,27 @@ class Callers:
         #: The batch of which a part was given on, or was to be; None: all of it was.
         self._batch: _DividedBatch | None = None
 
-    def part(self, batch: Batch, address: str, is_given_up: Callable[[], bool]) -> Part:
-        """As `bridge.transformers.parts.transform_part`; called by one thread at a time.
+    @property
+    def are_calling(self) -> bool:
+        """Whether a call has not returned."""
+        divided = self._batch
+        return divided is not None and divided.is_calling
 
-        What was made and not given on is dropped, and made again, unless `batch` is what the last part left
-        (`Part.rest`). Then no call begins before those for the other batch have returned.
+    def wait_for_calls(self) -> None:
+        """Return once no call runs; what has begun a part is to be given up before."""
+        divided = self._batch
+        if divided is not None:
+            divided.wait_for_calls()
+
+    def part(self, batch: Batch, address: str, is_given_up: Callable[[], bool]) -> Part:
+        """Transform the first messages of the batch: all, or as many as fill a batch or take `PART_S`; called
+        by one thread at a time.
+
+        `address` is the stream's at the source; `is_given_up`: whether nothing waits for the outcome any
+        more. Messages that were refused before stay as they are, and one that raises at its last try is
+        refused, as it was read. What was made and not given on is dropped, and made again, unless `batch` is
+        what the last part left (`Part.rest`). Then no call begins before those for the other batch have
+        returned.
 
         Raises: TransformerRefused: it cannot be imported or made.
         """
@@ -80,7 +96,7 @@ class _Transformers:
 
 
 class _DividedBatch:
-    """A batch, divided among callers. All of its state changes under `_changed`."""
+    """A batch, divided among callers. All of its state changes under `_lock`."""
 
     def __init__(
         self, opened: OpenedBatch, options: TransformerOptions, transformers: _Transformers, name: str
@@ -92,7 +108,8 @@ class _DividedBatch:
         self._limit_bytes = options.batch_bytes
         #: By caller, the messages that it has still to be called with, by index, in order.
         self._shares = _shares(opened.read, options.callers)
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         #: Callers that have a thread.
         self._running: set[int] = set()
         #: Whether a call may begin.
@@ -100,11 +117,13 @@ class _DividedBatch:
         #: Whether the part has taken `PART_S`: it ends as soon as it has a message.
         self._is_late = False
         self._is_given_up: Callable[[], bool] = lambda: False
-        #: Bytes of what was made and not given on, by message; and their sum.
-        self._made: dict[int, int] = {}
+        #: Bytes of what was made and not given on; and whether one more like the last would not fit: it would
+        #: be a batch by itself.
         self._made_bytes = 0
-        #: The first message that is not made.
+        self._is_full = False
+        #: The first message that is not made, and those behind it that are.
         self._stop = 0
+        self._ahead: set[int] = set()
         #: The message that has to wait, which no part reaches beyond, and why; one beyond the last: none has.
         self._end = len(opened.read)
         self._not_now = ""
@@ -120,7 +139,7 @@ class _DividedBatch:
 
     def part(self, is_given_up: Callable[[], bool]) -> Part:
         """The first messages of what is left. Raises: TransformerRefused."""
-        with self._changed:
+        with self._lock:
             self._is_given_up = is_given_up
             self._is_open, self._is_late = True, False
             self._end_if_due()
@@ -133,23 +152,30 @@ class _DividedBatch:
             if self._error is not None:
                 raise self._error
             stop = self._stop
-            self._made_bytes -= sum(self._made.pop(index) for index in range(self._opened.first, stop))
+            self._made_bytes -= self._opened.made_bytes(stop)
+            self._is_full = self._made_bytes >= self._limit_bytes
             not_now = self._not_now if stop == self._end else ""
         return self._opened.part(stop, not_now)  # not under the lock, which calls that go on may ask for
 
+    @property
+    def is_calling(self) -> bool:
+        """Whether a call has not returned."""
+        with self._lock:
+            return bool(self._running)
+
     def wait_for_calls(self) -> None:
         """Return once no call runs; none begins."""
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: not self._running)
 
     def _has_ended(self) -> bool:
         return not self._is_open or not self._running
 
     def _end_if_due(self) -> None:
-        is_full = self._is_late or self._made_bytes >= self._limit_bytes
-        if self._stop == self._end or (is_full and self._stop > self._opened.first):
+        is_due = self._is_late or self._is_full
+        if self._stop == self._end or (is_due and self._stop > self._opened.first):
             self._is_open = False
-            self._changed.notify()
+            self._changed.notify_all()
 
     def _start_callers(self) -> None:
         for caller, share in enumerate(self._shares):
@@ -164,24 +190,30 @@ class _DividedBatch:
         """Call the transformer with this caller's messages, as long as calls may begin."""
         try:
             call = self._transformers.of(caller)
-            while (index := self._take(caller)) is not None:
+            index = self._next(caller)
+            while index is not None:
                 try:
                     size = self._opened.make(index, call)
                 except NotNow as error:
                     self._hold(index, error)
+                    index = self._next(caller)
                 else:
-                    self._put(index, size)
+                    index = self._next(caller, index, size)
         except BaseException as error:  # noqa: BLE001 - `part` raises it
             self._fail(caller, error)
 
-    def _take(self, caller: int) -> int | None:
-        """The caller's next message; None: its thread ends, and is none of the running ones any more."""
-        with self._changed:
+    def _next(self, caller: int, made: int | None = None, size: int = 0) -> int | None:
+        """Take the message that was made; answers the caller's next one. None: its thread ends, and is none
+        of the running ones any more. One call a message, as the lock costs time.
+        """
+        with self._lock:
+            if made is not None:
+                self._put(made, size)
             share = self._shares[caller]
             if share and self._may_begin(share[0]):
                 return share.popleft()
             self._running.discard(caller)
-            self._changed.notify()
+            self._changed.notify_all()
             return None
 
     def _may_begin(self, index: int) -> bool:
@@ -190,25 +222,31 @@ class _DividedBatch:
         return index == self._stop or self._made_bytes < self._limit_bytes
 
     def _put(self, index: int, size: int) -> None:
-        with self._changed:
-            self._made[index] = size
-            self._made_bytes += size
-            while self._stop in self._made:
-                self._stop += 1
+        self._made_bytes += size
+        self._is_full = self._made_bytes + size > self._limit_bytes
+        if index != self._stop:
+            self._ahead.add(index)
+            return
+        self._stop += 1
+        while self._stop in self._ahead:
+            self._ahead.remove(self._stop)
+            self._stop += 1
+        if self._is_full or self._is_late or self._stop == self._end:
             self._end_if_due()
 
     def _hold(self, index: int, error: NotNow) -> None:
         """No part reaches this message: messages behind it are not made any more."""
-        with self._changed:
+        why = self._opened.not_now(index, error)  # not under the lock: it is foreign code that gives its text
+        with self._lock:
             if index < self._end:
-                self._end, self._not_now = index, self._opened.not_now(index, error)
+                self._end, self._not_now = index, why
                 self._end_if_due()
 
     def _fail(self, caller: int, error: BaseException) -> None:
-        with self._changed:
+        with self._lock:
             self._error, self._is_open = error, False
             self._running.discard(caller)
-            self._changed.notify()
+            self._changed.notify_all()
 
 
 def _shares(messages: Sequence[StoredMessage], callers: int) -> Sequence[deque[int]]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from bridge.errors import TransformerRefused
+from bridge.errors import TransformerRefused, text_of
 from bridge.transformers.message import Message
 
 #: A transformer with its properties, ready to be called; None: the message is dropped.
@@ -46,6 +46,7 @@ def load(path: str, properties: Mapping[str, Any]) -> Call:
     given = dict(properties)
     if isinstance(found, type):
         made: Any = found
+        _check_makes_calls(made, given)
         try:
             found = made(given)
         except BaseException as error:
@@ -62,6 +63,20 @@ def _with_properties(function: Callable[..., Message | None], given: Any, messag
     return function(message, given)
 
 
+def _check_makes_calls(made: type, given: Mapping[str, Any]) -> None:
+    """Check a class before it is made, as making it runs its code: its objects are to take a message.
+
+    Raises: TransformerRefused.
+    """
+    call = next((vars(base)["__call__"] for base in made.__mro__ if "__call__" in vars(base)), None)
+    if call is None:
+        detail = f"must be a class whose objects are callable; {made.__qualname__} has no __call__"
+        raise TransformerRefused(detail, key="transformer")
+    _check_takes(made, "the properties", given)
+    if inspect.isfunction(call):
+        _check_takes(call, "a message", None, Message(None))
+
+
 def _check_takes(found: Any, what: str, *arguments: Any) -> None:
     """Check that it can be called with these arguments. Raises: TransformerRefused."""
     if not callable(found):
@@ -70,16 +85,16 @@ def _check_takes(found: Any, what: str, *arguments: Any) -> None:
         raise TransformerRefused("must not be a coroutine function: a thread calls it", key="transformer")
     try:
         signature = inspect.signature(found)
-    except (TypeError, ValueError):
-        return  # of some callables in C it is not known
+    except Exception:  # noqa: BLE001 - of some callables in C it is not known; others run foreign code
+        return
     try:
         signature.bind(*arguments)
     except TypeError as error:
-        raise TransformerRefused(f"must take {what}: {error}", key="transformer") from None
+        raise TransformerRefused(f"must take {what}: {text_of(error)}", key="transformer") from None
 
 
 def told(error: BaseException) -> str:
     """The error in a line: its class and text, shortened."""
-    text = " ".join(str(error).split())
+    text = " ".join(text_of(error).split())
     shown = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return shown if len(shown) <= ERROR_CHARS_MOST else f"{shown[:ERROR_CHARS_MOST]}..."

@@ -1,12 +1,11 @@
-"""Calls a transformer with the messages of a batch, one after the other, as far as limits allow.
+"""What a transformer makes of the messages of a batch, which `bridge.transformers.callers` calls it with.
 
-What it makes of them is cut into batches anew, as messages may have grown; memory is bounded by a batch and a
-message, whatever the transformer makes of them. `bridge.transformers.callers` calls with several at a time.
+It is cut into batches anew, as messages may have grown; memory is bounded by a batch and a message of each
+caller, whatever the transformer makes of them.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -60,31 +59,6 @@ class Part:
     not_now: str = ""
 
 
-def transform_part(
-    call: Call, batch: Batch, address: str, options: TransformerOptions, is_given_up: Callable[[], bool]
-) -> Part:
-    """Transform the first messages of the batch: all, or as many as fill a batch or take `PART_S`.
-
-    `address` is the stream's at the source; `is_given_up`: whether nothing waits for the outcome any more.
-    Messages that were refused before stay as they are, and one that raises at its last try is refused, as it
-    was read.
-    """
-    opened = OpenedBatch(batch, address, options)
-    stop, total, size, not_now, end_s = 0, 0, 0, "", time.monotonic() + PART_S
-    while stop < len(opened.read):
-        # Full where one more message like the last would not fit: it would be a batch by itself.
-        if stop and (total + size > options.batch_bytes or time.monotonic() > end_s or is_given_up()):
-            break
-        try:
-            size = opened.make(stop, call)
-        except NotNow as error:
-            not_now = opened.not_now(stop, error)
-            break
-        stop += 1
-        total += size
-    return opened.part(stop, not_now)
-
-
 class OpenedBatch:
     """A batch whose messages are decoded, the outcome of each that was transformed, and what is left of it.
 
@@ -127,6 +101,10 @@ class OpenedBatch:
         size = 0 if made is None else len(made.body or b"") + headers_size(made.key, made.headers)
         self._made[index], self._sizes[index] = made, size
         return size
+
+    def made_bytes(self, stop: int) -> int:
+        """Bytes of what was made of the messages from `first` up to the one at `stop`."""
+        return sum(self._sizes[self.first : stop])
 
     def not_now(self, index: int, error: NotNow) -> str:
         """The reason why the stream waits at this message."""

@@ -5,26 +5,28 @@ It imports neither the journal nor HTTP: N processes hold every module that is l
 
 from __future__ import annotations
 
-import argparse
 import os
-import signal
 import sys
-from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bridge.runtime import signals
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
     from bridge.relay.operated import Operated
+    from bridge.relay.transforming import Transformers
     from bridge.workers.channel import Begin
     from bridge.workers.lines import LinesOut
 
 
 def main() -> int:
     """Run the bridges from Kafka to Kafka that the settings name; 0 drained, 1 could not start or died."""
-    # Before the slow imports: a Ctrl-C is handled by the supervisor, and a hang-up would end the worker
-    # undrained.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signals.hold_in_worker()  # before the slow imports
+    import argparse
+    from pathlib import Path
+
     parser = argparse.ArgumentParser(
         description="A worker of a core-bridge node; started by the node itself."
     )
@@ -33,23 +35,28 @@ def main() -> int:
     parser.add_argument("--channel", required=True, type=int)
     arguments = parser.parse_args()
 
+    from bridge.relay.transforming import Transformers
     from bridge.workers import worker
     from bridge.workers.lines import LinesOut
 
-    lines = LinesOut()
-    return worker.run(arguments.channel, lambda begin: _bridges(arguments.settings, begin, lines), lines)
+    lines, transformers = LinesOut(), Transformers()
+
+    def make(begin: Begin) -> Mapping[str, Operated]:
+        return _bridges(arguments.settings, begin, lines, transformers)
+
+    return worker.run(arguments.channel, make, lines)
 
 
-def _bridges(path: Path, begin: Begin, lines: LinesOut) -> Mapping[str, Operated]:
+def _bridges(path: Path, begin: Begin, lines: LinesOut, transformers: Transformers) -> Mapping[str, Operated]:
+    """The bridges by the settings that the node has read at `path`."""
     from bridge.assembly.bridges import Assembly
     from bridge.end_kind import NodeContext
     from bridge.runtime import logs
     from bridge.runtime.clock import SystemClock
-    from bridge.settings import load
-    from bridge.workers.shared import bridges_in_workers, check_settings
+    from bridge.settings import SettingsFile
+    from bridge.workers.shared import bridges_in_workers
 
-    check_settings(path, begin.settings)
-    settings = load(path, os.environ)
+    settings = SettingsFile(path, os.environ, text=begin.settings).settings()
     node = settings.node
     logs.configure(node.log_level, node.log_format, node.name, worker=begin.worker)
     write = lines.write if settings.delivery_log.enabled else None
@@ -60,7 +67,8 @@ def _bridges(path: Path, begin: Begin, lines: LinesOut) -> Mapping[str, Operated
             node_id=begin.node_id,
             process=f"{node.name} worker {begin.worker}",
             write_lines=write,
-        )
+        ),
+        transformers,
     )
     return {bridge.name: assembly.operated(bridge) for bridge in bridges_in_workers(settings)}
 

@@ -19,9 +19,11 @@ from bridge.relay.counts import Counts
 from bridge.relay.lag import PartitionStatus
 from bridge.relay.lifecycle import State
 
-#: Longest line, in bytes. Every message names one bridge at most, so none comes near; only Renew names more,
-#: and a worker that cannot read it ends, and is started again by the new settings.
+#: Longest line to the supervisor, in bytes. Every message names one bridge at most, so none comes near.
 MOST_LINE_BYTES: Final = 64 * 1024
+#: Longest line to a worker: Begin and Renew carry the settings file, whose text may be six times as long in
+#: JSON. Renew also names bridges, which the file does, too.
+MOST_ORDER_BYTES: Final = 8 * 1024 * 1024
 #: Longest reason or trouble that a report carries; longer ones are cut off.
 MOST_TEXT_CHARS: Final = 2_000
 #: Partitions that one line carries, and characters of the reason of each: together they fit the line.
@@ -43,7 +45,7 @@ class Begin(msgspec.Struct, tag="begin", frozen=True):
     """Supervisor to worker, first: its number and the node's data."""
 
     worker: int
-    #: Digest of the settings file that the node runs by.
+    #: Text of the settings file that the node runs by, whatever the file has become.
     settings: str
     shutdown_timeout_ms: int
     #: UUID of the node.
@@ -60,12 +62,12 @@ class Want(msgspec.Struct, tag="want", frozen=True):
 
 
 class Renew(msgspec.Struct, tag="renew", frozen=True):
-    """Supervisor to worker: run by the settings file as it is now, and make these bridges anew.
+    """Supervisor to worker: run by other settings, and make these bridges anew.
 
-    They are stopped, or new. Bridges that are not in the file any more are stopped, too.
+    They are stopped, or new. Bridges that are not in the settings any more are stopped, too.
     """
 
-    #: Digest of the settings file.
+    #: Text of the settings file.
     settings: str
     bridges: tuple[str, ...]
     shutdown_timeout_ms: int
@@ -159,17 +161,28 @@ class Channel(Generic[Received]):
     """One end of a channel. `Received` is the type of the other end's messages."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, received: type[Received]
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        received: type[Received],
+        most_bytes: int = MOST_LINE_BYTES,
     ) -> None:
+        """`most_bytes`: of a line that may come, the reader's limit."""
+        self._most_bytes = most_bytes
         self._reader = reader
         self._writer = writer
         self._decoder = msgspec.json.Decoder(received)
 
     @classmethod
-    async def on(cls, end: socket.socket, received: Any) -> Channel[Received]:
-        """The channel on one end of a socket pair, which is the channel's from now on."""
-        reader, writer = await asyncio.open_unix_connection(sock=end, limit=MOST_LINE_BYTES)
-        return cls(reader, writer, received)
+    async def on(
+        cls, end: socket.socket, received: Any, most_bytes: int = MOST_LINE_BYTES
+    ) -> Channel[Received]:
+        """The channel on one end of a socket pair, which is the channel's from now on.
+
+        `most_bytes`: of the longest line that may come.
+        """
+        reader, writer = await asyncio.open_unix_connection(sock=end, limit=most_bytes)
+        return cls(reader, writer, received, most_bytes)
 
     def send(self, message: ToWorker | FromWorker) -> None:
         """Send a line. A line that the other end can no longer read is dropped: `receive` reports its end."""
@@ -192,7 +205,7 @@ class Channel(Generic[Received]):
         except ConnectionError:
             return None
         except ValueError:
-            raise ChannelBroken("a line was too long", limit=MOST_LINE_BYTES) from None
+            raise ChannelBroken("a line was too long", limit=self._most_bytes) from None
         if not line.endswith(b"\n"):
             return None  # the other end was killed while it wrote, or before
         try:

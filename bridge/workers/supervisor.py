@@ -104,7 +104,7 @@ class Supervisor:
             start_worker: makes a process.
             bridges: names of the bridges that run in every worker.
             workers: the number of processes.
-            settings: digest of the settings file; a worker that reads another one does not run.
+            settings: text of the settings file, by which the workers run.
             shutdown_timeout_ms: the time that a worker may take to drain.
             clock: for the length of lives.
             write_lines: makes the workers' delivery-log lines durable; None: there is no delivery log.
@@ -140,7 +140,7 @@ class Supervisor:
     def renew(
         self, settings: str, bridges: Iterable[str], anew: Iterable[str], shutdown_timeout_ms: int
     ) -> None:
-        """Let the workers run these bridges from now on, by the settings file of this digest, and make those
+        """Let the workers run these bridges from now on, by the settings file of this text, and make those
         of `anew` anew. These, and those that are gone, are stopped.
         """
         before, names = self.bridges, tuple(bridges)
@@ -149,10 +149,12 @@ class Supervisor:
             return
         self._settings, self._shutdown_timeout_ms = settings, shutdown_timeout_ms
         self.bridges = {name: before.get(name) or self._made(name) for name in names}
-        gone = [bridge.want.order for name, bridge in before.items() if name not in self.bridges]
-        self._orders_from = max([self._orders_from, *gone])
+        gone = [bridge for name, bridge in before.items() if name not in self.bridges]
+        self._orders_from = max([self._orders_from, *(bridge.want.order for bridge in gone)])
         for slot in self._slots:
             if slot.process is not None:
+                for bridge in gone:  # no worker answers for it any more
+                    bridge.detached(slot.worker)
                 slot.process.channel.send(Renew(settings, anew, shutdown_timeout_ms))
         if not self._tasks:
             self._begin()

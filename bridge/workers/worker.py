@@ -17,13 +17,14 @@ from typing import Final
 import msgspec
 import structlog
 
-from bridge.errors import BridgeError, Conflict
+from bridge.errors import Conflict, described
 from bridge.relay.lifecycle import Command, State
 from bridge.relay.operated import Operated
-from bridge.runtime import hangup, log_output, memory
+from bridge.runtime import log_output, memory, signals
 from bridge.runtime.event_loop import fast_loop
 from bridge.workers.channel import (
     MOST_LANES_NAMED,
+    MOST_ORDER_BYTES,
     MOST_REASON_CHARS,
     ROWS_AT_ONCE,
     Ask,
@@ -65,15 +66,14 @@ def run(descriptor: int, make: MakeBridges, lines: LinesOut | None = None) -> in
     `descriptor` is this end of the channel, inherited; `lines` sends delivery-log lines over it. SIGTERM
     drains. A Ctrl-C on the terminal reaches this process too, but only the supervisor acts on it.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    hangup.ignore()
+    signals.hold_in_worker()
     memory.tune()
     with asyncio.Runner(loop_factory=fast_loop()) as runner:
         return runner.run(_run(socket.socket(fileno=descriptor), make, lines))
 
 
 async def _run(end: socket.socket, make: MakeBridges, lines: LinesOut | None) -> int:
-    return await _be_worker(await Channel.on(end, ToWorker), make, lines)
+    return await _be_worker(await Channel.on(end, ToWorker, MOST_ORDER_BYTES), make, lines)
 
 
 async def _be_worker(channel: Channel[ToWorker], make: MakeBridges, lines: LinesOut | None = None) -> int:
@@ -87,7 +87,7 @@ async def _be_worker(channel: Channel[ToWorker], make: MakeBridges, lines: Lines
         try:
             bridges = make(begin)
         except Exception as error:  # noqa: BLE001 - whatever it is, the supervisor must hear of it
-            channel.send(Failed(shortened(_described(error))))
+            channel.send(Failed(shortened(described(error))))
             return 1
         channel.send(Ready())
         return await _Worker(channel, bridges, begin, make, lines).serve()
@@ -135,7 +135,7 @@ class _Worker:
                     task.cancel()
         except* Exception as errors:  # noqa: BLE001 - a bug: the supervisor starts another process
             self._log.error("worker-failed", exc_info=errors.exceptions[0])
-            self._channel.send(Failed(shortened(_described(errors.exceptions[0]))))
+            self._channel.send(Failed(shortened(described(errors.exceptions[0]))))
             exit_code = 1
         return exit_code
 
@@ -149,7 +149,6 @@ class _Worker:
         while True:
             match await self._channel.receive():
                 case Want() as want:
-                    assert want.bridge in self._bridges, f"no bridge {want.bridge}"
                     # Orders may overtake: a stop ends a pause that waits for receipts.
                     tasks.create_task(self._obey(want), name=f"obey-{want.order}")
                 case Renew() as renew:
@@ -192,7 +191,7 @@ class _Worker:
                 if name not in kept and bridge.state is not State.STOPPED:
                     raise Conflict(f"{name} was started while its settings changed", key="bridge", found=name)
         except Exception as error:  # noqa: BLE001 - whatever it is, the supervisor must hear of it
-            self._channel.send(Failed(shortened(_described(error))))
+            self._channel.send(Failed(shortened(described(error))))
             self._stop.set()
             return
         self._bridges, self._shutdown_timeout_ms = {**made, **kept}, renew.shutdown_timeout_ms
@@ -200,7 +199,11 @@ class _Worker:
 
     async def _obey(self, want: Want) -> None:
         bridge = self._bridges.get(want.bridge)
-        if bridge is None:  # gone since it came
+        if bridge is None:  # a reload has removed it, and its order was on the way
+            reason = "the bridge is not in the settings any more"
+            self._log.warning(
+                "worker-order-refused", bridge=want.bridge, wanted=want.wanted.value, reason=reason
+            )
             return
         try:
             if want.wanted is Wanted.PAUSED and bridge.state is State.STOPPED:
@@ -267,9 +270,3 @@ class _Worker:
                 owned_lanes=tuple(bridge.owned_lanes or ())[:MOST_LANES_NAMED],
             )
         )
-
-
-def _described(error: BaseException) -> str:
-    if isinstance(error, BridgeError):
-        return f"{error.code}: {error.detail}"
-    return f"{type(error).__name__}: {error}"

@@ -563,35 +563,3 @@ def test_workers_run_by_the_reloaded_settings(make_node: MakeNode) -> None:
     assert node.ops.call("POST", "/v1/bridges/one/stop").json["state"] == "STOPPED"
     assert node.stop() == 0
     assert not re.search("worker-order-refused|settings-not-reloaded", node.log.read_text())
-
-
-# ------------------------------------------------------------------ bridges without the file
-
-
-def test_a_bridge_that_was_put_is_gone_after_a_kill_and_goes_on_when_it_is_put_again(
-    make_node: MakeNode,
-) -> None:
-    """O3, O4: in Artemis it is stored."""
-    edge, hub = edge_and_hub(make_node, "a")
-    keys: dict[str, Any] = {
-        "queue_name": "b",
-        "static_connectors": ["hub"],
-        "retry_interval": RETRY_INTERVAL_MS,
-    }
-    made = edge.ops.call("PUT", "/v1/bridges/put", **keys)
-    assert (made.status, made.json["bridge"]) == (201, "put")
-    refused = edge.ops.call("PUT", "/v1/bridges/put", **(keys | {"start_position": "latest"}))
-    problem = refused.is_problem(409, "SETTINGS_INVALID")
-    assert 'bridge put: start-position: needs a Kafka source; found "latest"' in problem["detail"]
-    edge.ops.call("DELETE", "/v1/bridges/a-to-hub").is_problem(409, "CONFLICT")
-    assert edge.api.send("b", b"0").status == 200
-    eventually(lambda: arrived(hub, "b") == ["0"], "it relays")
-    edge.kill()
-    edge.start()
-    assert edge.event("orphan-queue", bridge="put")["address"] == "b"
-    assert edge.api.send("b", b"1").status == 200
-    assert edge.ops.call("PUT", "/v1/bridges/put", **keys).status == 201
-    assert edge.api.send("b", b"2").status == 200
-    all_arrive_once(hub, {"b": 3})
-    assert edge.ops.call("DELETE", "/v1/bridges/put").status == 204
-    assert edge.ops.get("/ready").json["bridges"].keys() == {"a-to-hub"}

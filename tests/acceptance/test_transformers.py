@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import http.client
+import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -300,3 +302,67 @@ def test_a_bridge_with_one_reconciles_clean(make_node: MakeNode, tmp_path: Path)
     assert (edge.stop(), hub.stop()) == (0, 0)
     report = Report.of(tmp_path / "report", [node.data / "delivery-log" for node in (edge, hub)])
     report.assert_clean(BRIDGE, 16)
+
+
+def never_returns(file: str, **keys: str) -> str:
+    """A bridge whose transformer is not made before `file` is there."""
+    transformer = {
+        "transformer": f'"{HERE}:NeverReturns"',
+        "transformer_properties": f'{{ file = "{file}" }}',
+    }
+    nowhere = '[connectors.hub]\nurl = "ws://127.0.0.1:1"\n'
+    lines = [f"{key.replace('_', '-')} = {value}" for key, value in (transformer | keys).items()]
+    bridge = '[[bridges]]\nname = "late"\nqueue-name = "late"\nstatic-connectors = ["hub"]\n'
+    return nowhere + bridge + "\n".join(lines) + "\n"
+
+
+def test_a_reload_meets_a_transformer_that_does_not_return_and_others_go_on(
+    make_node: MakeNode, tmp_path: Path
+) -> None:
+    node = make_node().start()
+    there = tmp_path / "there"
+    node.rest = never_returns(str(there), call_timeout='"2s"')
+    node.write()
+    rule = "must return from its import and its constructor"
+    refused = node.ops.call("POST", "/v1/reload").is_problem(409, "SETTINGS_INVALID")
+    assert f"bridges[0].transformer (late): {rule} within 2000 ms, and has not" in refused["detail"]
+    assert f'found "{HERE}:NeverReturns"' in refused["detail"]
+    slow = node.event("loading-slow", code=f"transformer {HERE}:NeverReturns")
+    assert (slow["seconds"], slow["timeout-ms"]) == (1, 2000)
+    again = node.ops.call("POST", "/v1/reload").is_problem(409, "SETTINGS_INVALID")
+    assert f"{rule}: one of " in again["detail"]
+    node.rest = never_returns("")
+    node.write()
+    assert node.ops.call("POST", "/v1/reload").json["added"] == ["late"]
+    node.rest = never_returns(str(there), call_timeout='"60s"', max_hops="3")
+    node.write()
+    there.touch()
+    eventually(lambda: node.ops.call("POST", "/v1/reload").status == 200, "it has returned")
+    assert node.stop() == 0
+
+
+@pytest.mark.parametrize("asks", ["reload", "hang-up"])
+def test_a_stop_ends_a_node_whose_reload_waits_for_a_transformer(make_node: MakeNode, asks: str) -> None:
+    node = make_node(node='shutdown-timeout = "1s"').start()
+    node.rest = never_returns("/nowhere/at/all", call_timeout='"10m"')
+    node.write()
+    with ThreadPoolExecutor() as calls:
+        answer = calls.submit(node.ops.call, "POST", "/v1/reload") if asks == "reload" else None
+        if answer is None:
+            node.signal(signal.SIGHUP)
+        node.event("loading-slow")
+        assert node.stop() == 0
+        if answer is not None:
+            answer.result().is_problem(503, "STOPPING")
+    assert node.event("stopped")
+    assert not node.events("exit-held")
+
+
+def test_a_stop_ends_a_node_whose_start_waits_for_a_transformer(make_node: MakeNode, tmp_path: Path) -> None:
+    loading = tmp_path / "loading"
+    node = make_node(rest=never_returns("/nowhere/at/all", call_timeout='"10m"'))
+    node.rest = node.rest.replace('file = "', f'begun = "{loading}", file = "')
+    node.spawn()
+    eventually(loading.exists, "it is being made")
+    assert node.stop() == 0
+    assert node.event("stopped")["reason"] == "SIGTERM before the node had started"

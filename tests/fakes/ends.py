@@ -276,6 +276,8 @@ class FakeStore:
         self.inherited: tuple[str, ...] = ()
         #: Never answers an `open`.
         self.hangs = False
+        #: Answers an `open` once it is set; None: at once.
+        self.opening: asyncio.Event | None = None
         #: Addresses that take no message now.
         self.full: set[str] = set()
         #: Largest body that is ever taken, bytes.
@@ -430,6 +432,8 @@ class FakeTarget:
         self.store.opens += 1
         if self.store.hangs:
             await asyncio.Event().wait()
+        if self.store.opening is not None:
+            await self.store.opening.wait()
         await asyncio.sleep(0)
         if self.store.down:
             raise TargetUnavailable("connection refused")

@@ -10,7 +10,15 @@ from typing import cast
 from bridge.relay.counts import Counts
 from bridge.relay.lag import PartitionStatus
 from bridge.relay.lifecycle import Command, State, after
-from bridge.workers.channel import MOST_LINE_BYTES, Channel, FromWorker, Ready, Report, ToWorker
+from bridge.workers.channel import (
+    MOST_LINE_BYTES,
+    MOST_ORDER_BYTES,
+    Channel,
+    FromWorker,
+    Ready,
+    Report,
+    ToWorker,
+)
 
 
 class _Writer:
@@ -42,7 +50,7 @@ class _Writer:
 def channels() -> tuple[Channel[FromWorker], Channel[ToWorker]]:
     """The supervisor's end and the worker's; call it in a running loop."""
     to_supervisor = asyncio.StreamReader(limit=MOST_LINE_BYTES)
-    to_worker = asyncio.StreamReader(limit=MOST_LINE_BYTES)
+    to_worker = asyncio.StreamReader(limit=MOST_ORDER_BYTES)
     ours = cast(asyncio.StreamWriter, _Writer(to_worker))
     theirs = cast(asyncio.StreamWriter, _Writer(to_supervisor))
     return Channel(to_supervisor, ours, FromWorker), Channel(to_worker, theirs, ToWorker)  # type: ignore[arg-type]

@@ -272,13 +272,13 @@ def _main() -> int:
 
     import coverage
 
-    from bridge import cli
+    from bridge.__main__ import main
     from bridge.runtime import fault_injection
 
     coverage.process_startup()  # if it is measured
     if "CORE_BRIDGE_CRASH_AT" in os.environ:
         reload(fault_injection)  # which reads it when it is imported
-    return cli.main()
+    return main()
 
 
 if __name__ == "__main__":

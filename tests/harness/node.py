@@ -38,7 +38,7 @@ FAILED_WITHIN_S: Final = 60.0
 #: The program without Python's collector of reference cycles: what is in one stays for good.
 UNCOLLECTED: Final = (
     *(sys.executable, "-c"),
-    "import gc, sys; gc.disable(); from bridge.cli import main; sys.exit(main(sys.argv[1:]))",
+    "import gc, sys; gc.disable(); from bridge.__main__ import main; sys.exit(main())",
 )  # fmt: skip
 
 

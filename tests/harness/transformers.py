@@ -118,11 +118,77 @@ class Together:
         return message
 
 
+class LeavesThread:
+    """Its constructor starts a thread that never ends, and that the end of Python waits for."""
+
+    def __init__(self, _properties: Mapping[str, Any]) -> None:
+        threading.Thread(target=threading.Event().wait, name="left-behind").start()
+
+    def __call__(self, message: Message) -> Message:
+        """The message."""
+        return message
+
+
+class NeverReturns:
+    """Its constructor returns once `file` is there, or at once without one; it makes `begun` before."""
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        if "begun" in properties:
+            Path(str(properties["begun"])).touch()
+        while properties.get("file") and not Path(str(properties["file"])).exists():
+            time.sleep(0.01)
+
+    def __call__(self, message: Message) -> Message:
+        """The message."""
+        return message
+
+
 class NeverMade:
     """Its constructor raises."""
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
         raise ValueError(f"no {properties.get('what', 'nothing')}")
+
+    def __call__(self, message: Message) -> Message:
+        """The message."""
+        return message
+
+
+#: The names of the classes below that were made.
+MADE: list[str] = []
+
+
+class _NotesMaking:
+    """Writes to `MADE` that it was made."""
+
+    def __init__(self, *_: object) -> None:
+        MADE.append(type(self).__name__)
+
+
+class TakesNothing(_NotesMaking):
+    """A class that takes no properties."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def __call__(self, message: Message) -> Message:
+        """The message."""
+        return message
+
+
+class TakesNoMessage(_NotesMaking):
+    """A class whose objects take no message."""
+
+    def __call__(self) -> None:
+        """Nothing."""
+
+
+class TakesLater(_NotesMaking):
+    """A class whose objects are coroutine functions."""
+
+    async def __call__(self, message: Message) -> Message:
+        """The message, to what no thread waits for."""
+        return message
 
 
 not_callable = 5

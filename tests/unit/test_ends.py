@@ -171,7 +171,7 @@ import asyncio, sys
 from pathlib import Path
 from bridge.assembly.credentials import Credentials
 from bridge.node.wiring import made_node
-from bridge.settings import load
+from bridge.settings import SettingsFile, load
 file = Path({str(tmp_path / "settings.toml")!r})
 file.write_text('''
 [node]
@@ -185,7 +185,7 @@ queue-name = "orders"
 static-connectors = ["hub"]
 ''')
 settings = load(file, {{}})
-node = made_node(settings, file, Credentials(settings))
+node = made_node(settings, SettingsFile(file, {{}}), Credentials(settings))
 async def live():
     await node.start()
     await node.stop()

@@ -25,7 +25,7 @@ from bridge.link import limits as link_limits
 from bridge.messages import message
 from bridge.relay import pump
 from bridge.relay.relay import RelayOptions
-from bridge.runtime import log_output, logs
+from bridge.runtime import foreign_code, log_output, logs
 from bridge.settings.addresses import AddressSettingsTable
 from bridge.settings.bridges import Bridge
 from bridge.settings.fields import MOST_CALLERS, key_of
@@ -298,6 +298,14 @@ LIMITS: Final = {
     "a worker's message": Limit(
         size(channel.MOST_LINE_BYTES),
         "unit/workers/test_channel.py::test_a_line_beyond_the_limit_breaks_the_channel",
+    ),
+    "a node's message to a worker, with the settings": Limit(
+        size(channel.MOST_ORDER_BYTES),
+        "unit/workers/test_channel.py::test_a_supervisor_is_understood",
+    ),
+    "loads of transformers and ends that have not returned": Limit(
+        count(foreign_code.LOADS_MOST),
+        "unit/runtime/test_foreign_code.py::test_loads_that_do_not_return_are_bounded",
     ),
     "a fetch from a Kafka broker": Limit(
         size(_FETCH["fetch_max_bytes"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from bridge.errors import JournalUnavailable
+from bridge.errors import JournalUnavailable, described
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.state import AddressState
 from bridge.journal.values.options import bridge_queue_name
@@ -53,7 +53,7 @@ def _asked(router: Router, routing: Routing) -> Sequence[Placement] | None:
     try:
         placements = router(routing)
     except Exception as error:  # the group's other commands must not fail with it
-        raise JournalUnavailable(f"{routing.address}: the router failed ({error})") from error
+        raise JournalUnavailable(f"{routing.address}: the router failed ({described(error)})") from error
     if placements is None:
         return None
     copies = [(index, one.destination.address) for one in placements for index in one.indices]

@@ -91,6 +91,7 @@ class Survey:
         self, client: ClusterClient, asked: Collection[TopicPartition], which: Offset
     ) -> dict[TopicPartition, int]:
         """This offset of each partition; leaders that have changed meanwhile are looked up again."""
+        absent: list[str] = []
         for look in range(1, LOOKS + 1):
             topics = (await client.cluster(sorted({tp.topic for tp in asked}))).topics
             leaders = {tp: _leader(tp, topics.get(tp.topic)) for tp in asked}

@@ -22,7 +22,7 @@ from bridge.node.operations import Control
 from bridge.node.replays import Replays
 from bridge.node.wiring import made_node
 from bridge.replay.sending import Wanted
-from bridge.settings import SettingsInvalid, load
+from bridge.settings import SettingsFile, SettingsInvalid, load
 from tests.fakes.ends import FakeJournal, FakeStore
 from tests.fakes.memory_end import JOURNALS, LAG, STORES
 from tests.harness.eventually import until
@@ -89,7 +89,7 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 async def node(file: Path) -> AsyncIterator[Node]:
     settings = load(file, {})
-    made = made_node(settings, file, Credentials(settings))
+    made = made_node(settings, SettingsFile(file, {}), Credentials(settings))
     await made.start()
     yield made
     await made.stop()
@@ -221,7 +221,7 @@ async def test_the_example_of_the_documentation_is_an_end_of_an_installed_packag
     file.write_text(KEEPING)
     try:
         settings = load(file, {})
-        node = made_node(settings, file, Credentials(settings))
+        node = made_node(settings, SettingsFile(file, {}), Credentials(settings))
         await node.start()
         assert node.journal is not None
         await node.journal.commit(Transaction([Submission("orders", Message(b"m%d" % n)) for n in range(5)]))

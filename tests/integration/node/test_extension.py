@@ -25,7 +25,7 @@ from bridge.node.node import Node
 from bridge.node.wiring import made_node
 from bridge.relay.lifecycle import State
 from bridge.runtime.metrics import Metric, Sample
-from bridge.settings import load
+from bridge.settings import SettingsFile, load
 from bridge.settings.bridges import Bridge
 from tests.fakes.ends import FakeJournal, FakeStore, FakeTarget
 from tests.fakes.http_client import Client, http_client
@@ -116,7 +116,7 @@ def hub_settings(ports: tuple[int, int]) -> str:
 def node_of(file: Path, text: str, *extensions: Extension) -> Node:
     file.write_text(text)
     settings = load(file, {})
-    return made_node(settings, file, Credentials(settings), extensions)
+    return made_node(settings, SettingsFile(file, {}), Credentials(settings), extensions)
 
 
 @pytest.fixture

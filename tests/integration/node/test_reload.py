@@ -1,7 +1,8 @@
-"""A node whose bridges come and go by reloads and calls, in this process: their objects, and failures."""
+"""A node whose bridges come and go by reloads, in this process: their objects, and failures."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from bridge import ends
 from bridge.assembly.credentials import Credentials
 from bridge.demo.ports import free_ports
-from bridge.errors import BridgeError, Conflict, JournalUnavailable, NotFound, Stopping
+from bridge.errors import BridgeError, Conflict, JournalUnavailable, Stopping
 from bridge.journal.rules.commands import BridgeCommand
 from bridge.journal.values.store import Submission, Transaction
 from bridge.messages.message import Message
@@ -19,12 +20,11 @@ from bridge.node.extension import Extension, NodeServices
 from bridge.node.node import Node
 from bridge.node.wiring import made_node
 from bridge.relay.lifecycle import State
-from bridge.settings import SettingsInvalid, load
-from bridge.settings.connectors import Connector
-from bridge.settings.one_bridge import without_bridge
+from bridge.settings import SettingsFile, load
+from bridge.transformers import Message as TransformedMessage
 from tests.fakes.ends import FakeStore
 from tests.fakes.memory_end import STORES
-from tests.harness.eventually import until
+from tests.harness.eventually import PATIENCE_S, until
 
 
 class Watching(Extension):
@@ -62,15 +62,16 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def write(file: Path, *names: str, **keys: str) -> None:
-    """Bridges of these names, each from an address of its name."""
+def write(file: Path, *names: str, queue: str = "", **keys: str) -> None:
+    """Bridges of these names, each from an address of its name; the last from `queue`, where it is given."""
+    queues = [*names[:-1], queue or names[-1]]
     head = file.read_text().split("[[bridges]]")[0]
     file.write_text(
         head
         + "".join(
-            f'[[bridges]]\nname = "{name}"\nqueue-name = "{name}"\nstatic-connectors = ["there"]\n'
+            f'[[bridges]]\nname = "{name}"\nqueue-name = "{source}"\nstatic-connectors = ["there"]\n'
             f"{keys.get(name, '')}\n"
-            for name in names
+            for name, source in zip(names, queues, strict=True)
         )
     )
 
@@ -84,7 +85,7 @@ def watching() -> Watching:
 async def node(file: Path, store: FakeStore, watching: Watching) -> AsyncIterator[Node]:
     write(file, "a", "b")
     settings = load(file, {})
-    made = made_node(settings, file, Credentials(settings), [watching])
+    made = made_node(settings, SettingsFile(file, {}), Credentials(settings), [watching])
     with pytest.raises(Conflict, match="the node is still starting"):
         await made.reloads.reload()
     await made.start()
@@ -156,70 +157,33 @@ async def test_a_bridge_of_an_extension_is_not_taken_for_one_of_the_settings(
     assert "own" in node.bridges
 
 
-# ------------------------------------------------------------------ bridges that are put
-
-
-KEYS = {"queue-name": "put", "static-connectors": ["there"], "retry-interval": 20}
-
-
-async def test_a_bridge_that_is_put_relays_changes_and_goes(
-    node: Node, store: FakeStore, watching: Watching
+async def test_a_reload_that_changes_a_bridge_makes_no_second_call_while_one_runs(
+    node: Node, file: Path, store: FakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = dict(node.bridges)
-    assert await node.reloads.put_bridge("put", KEYS)
-    await send(node, "put", b"1")
-    await until(lambda: store.bodies("put") == [b"1"], "it relays")
-    made = node.bridges["put"]
-    assert not await node.reloads.put_bridge("put", KEYS)
-    assert node.bridges["put"] is made
-    assert not await node.reloads.put_bridge("put", KEYS | {"forwarding-address": "moved"})
-    assert made.relay.state is State.STOPPED
-    await send(node, "put", b"2")
-    await until(lambda: store.bodies("moved") == [b"2"], "it goes on by its new keys")
-    await node.reloads.delete_bridge("put")
-    assert dict(node.bridges) == before
-    await send(node, "put", b"3")
-    assert node.journal is not None
-    assert [(one.bridge, one.messages) for one in await node.journal.orphans()] == [("put", 1)]
-    assert watching.told == [["a", "b", "put"], ["a", "b", "put"], ["a", "b", "put"], ["a", "b"]]
-    with pytest.raises(NotFound):
-        await node.reloads.delete_bridge("put")
+    go_on, inside, most = threading.Event(), 0, 0
 
+    def call(message: TransformedMessage, _properties: object) -> TransformedMessage:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        go_on.wait(PATIENCE_S)
+        inside -= 1
+        return message
 
-async def test_a_reload_leaves_a_bridge_that_was_put(node: Node, file: Path) -> None:
-    await node.reloads.put_bridge("put", KEYS)
-    made = node.bridges["put"]
-    write(file, "b")
-    outcome = await node.reloads.reload()
-    assert (outcome.added, outcome.restarted, outcome.removed) == ([], [], ["a"])
-    assert node.bridges["put"] is made
-    write(file, "b", "put")
-    with pytest.raises(Conflict, match="put was put over HTTP: delete it there first"):
-        await node.reloads.reload()
-    await node.reloads.delete_bridge("put")
-    assert (await node.reloads.reload()).added == ["put"]
-    for call in (node.reloads.put_bridge("put", KEYS), node.reloads.delete_bridge("put")):
-        with pytest.raises(Conflict, match="put was not put: it is a bridge of the settings file"):
-            await call
-
-
-async def test_a_bridge_that_is_put_is_held_to_the_rules_of_the_file(node: Node) -> None:
-    with pytest.raises(SettingsInvalid, match="bridge put: connection-ttl: needs a ws:// or wss:// target"):
-        await node.reloads.put_bridge("put", KEYS | {"connection-ttl": 5})
-    assert "put" not in node.bridges
-
-
-async def test_a_bridge_for_workers_is_not_put(node: Node) -> None:
-    """They would not know of it."""
-    parts: Any = node.parts
-    kafka = Connector.model_validate({"url": "kafka://127.0.0.1:1"})
-    workers = parts.settings.node.model_copy(update={"workers": 2})
-    parts.settings = parts.settings.model_copy(update={"node": workers, "connectors": {"eu": kafka}})
-    for name in ("a", "b"):
-        parts.settings = without_bridge(parts.settings, name)
-    keys = KEYS | {"source-connector": "eu", "forwarding-address": "copies", "static-connectors": ["eu"]}
-    with pytest.raises(Conflict, match="put is for worker processes"):
-        await node.reloads.put_bridge("put", keys)
+    monkeypatch.setattr("tests.harness.transformers.stamp", call)
+    keys = 'transformer = "tests.harness.transformers:stamp"\ncall-timeout = 30\n'
+    await send(node, "c", b"1")
+    write(file, "a", "b", "c", c=keys)
+    await node.reloads.reload()
+    await until(lambda: inside == 1, "it is called")
+    write(file, "a", "b", "c", c=keys + "max-hops = 3\n")
+    assert (await node.reloads.reload()).restarted == ["c"]
+    write(file, "a", "b", "renamed", queue="c", renamed=f'{keys}previous-name = "c"\n')
+    assert (await node.reloads.reload()).added == ["renamed"]
+    await until(lambda: "has not returned" in node.bridges["renamed"].relay.counts.trouble, "it waits")
+    go_on.set()
+    await until(lambda: store.bodies("c") == [b"1"], "it relays")
+    assert (most, inside) == (1, 0)
 
 
 def test_a_connector_that_a_reload_takes_away_shows_no_token_any_more(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from bridge.assembly.credentials import Credentials
 from bridge.journal.values.store import Submission, Transaction
 from bridge.messages.message import Message
 from bridge.node.wiring import made_node
-from bridge.settings import load
+from bridge.settings import SettingsFile, load
 from bridge.settings.addresses import AddressSettings, AddressSettingsTable
 from bridge.settings.fields import Table
 from bridge.settings.model import Settings
@@ -136,7 +136,7 @@ async def test_every_key_is_read_where_a_node_runs(tmp_path: Path, monkeypatch: 
     def unread() -> set[str]:
         return {name for place, names in wanted.items() if place not in read for name in names}
 
-    node = made_node(settings, file, Credentials(settings))
+    node = made_node(settings, SettingsFile(file, {}), Credentials(settings))
     try:
         await node.start()
         assert node.journal is not None

@@ -19,7 +19,7 @@ from bridge.demo.ports import free_ports
 from bridge.node import reload
 from bridge.node.node import Node
 from bridge.node.wiring import made_node
-from bridge.settings import load
+from bridge.settings import SettingsFile, load
 from tests.harness.eventually import until
 
 ROOT: Final = Path(__file__).parents[3]
@@ -104,7 +104,7 @@ async def started(directory: Path, settings: str, stack: AsyncExitStack) -> Node
     file = directory / "settings.toml"
     file.write_text(settings)
     loaded = load(file, {})
-    node = made_node(loaded, file, Credentials(loaded))
+    node = made_node(loaded, SettingsFile(file, {}), Credentials(loaded))
     stack.push_async_callback(node.stop)
     await node.start()
     return node

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from aiohttp import WSMsgType, web
 
+from bridge.errors import Forbidden
 from bridge.http.acceptor import Acceptor, AcceptorOptions
-from bridge.http.authentication import Principal, User
+from bridge.http.answers import Answer
+from bridge.http.authentication import Authentication, Principal, User
 from bridge.http.limits import Limits
+from bridge.http.listener import Listener
+from bridge.http.operations import NodeControl, Operations
+from bridge.http.router import Router
 from tests.fakes.http_client import Client, Reply, http_client
 from tests.fakes.store import MemoryStore
 from tests.unit.http.conftest import Start
@@ -163,3 +169,50 @@ async def test_a_link_that_is_open_does_not_keep_the_node_from_stopping(store: M
         asyncio.timeout(3),
     ):
         await acceptor.stop(60_000)
+
+
+async def test_the_caller_of_a_public_route_has_no_right() -> None:
+    """Whatever its handler does with it: no credential was asked for."""
+    callers: list[Principal] = []
+
+    async def handler(_request: web.Request, principal: Principal) -> web.StreamResponse:
+        callers.append(principal)
+        return Answer(b"")
+
+    router = Router()
+    router.add("GET", "/ping", handler, public=True)
+    listener = Listener("http://127.0.0.1:0", router, Authentication(host="127.0.0.1"), Limits())
+    bound = await listener.start()
+    try:
+        async with http_client(str(bound)) as client:
+            assert (await client.call("GET", "/ping")).status == 200
+    finally:
+        await listener.stop(0)
+    (caller,) = callers
+    checks = (caller.check_send, caller.check_deliver, caller.check_receive, caller.check_delete_queue)
+    for check in checks:
+        with pytest.raises(Forbidden, match="unauthenticated may not"):
+            check("orders")
+    with pytest.raises(Forbidden, match="unauthenticated may not open a node link"):
+        caller.check_link()
+
+
+async def test_no_route_of_the_acceptor_is_public_and_of_operations_only_the_probes() -> None:
+    acceptor = Acceptor(MemoryStore(), AcceptorOptions(url="ws://127.0.0.1:0"))
+    operations = Operations(cast("NodeControl", None), url="http://127.0.0.1:0")
+    assert public_routes(acceptor._listener._router) == set()
+    assert public_routes(operations._listener._router) == {
+        (method, path) for method in ("GET", "HEAD") for path in ("/ping", "/ready", "/metrics")
+    }
+
+
+def public_routes(router: Router) -> set[tuple[str, str]]:
+    """Method and path of each, of those below captures, too."""
+
+    def below(node: Any, path: str) -> Iterator[tuple[str, str]]:
+        yield from ((method, path) for method, route in node.methods.items() if route.public)
+        for segment, child in (*node.literal.items(), ("{}", node.capture)):
+            if child is not None:
+                yield from below(child, f"{path}/{segment}")
+
+    return set(below(router._root, ""))

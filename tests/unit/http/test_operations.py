@@ -38,13 +38,6 @@ class FakeControl:
     async def metrics_text(self) -> bytes:
         return b"core_bridge_lag_messages 7\n"
 
-    async def put_bridge(self, bridge: str, keys: Mapping[str, Any]) -> tuple[bool, str]:
-        self.told.append((f"put {sorted(keys)}", bridge))
-        return bridge == "new", "CONNECTING"
-
-    async def delete_bridge(self, bridge: str) -> None:
-        self._tell("delete", bridge)
-
     async def start(self, bridge: str) -> str:
         return self._tell("start", bridge)
 
@@ -127,16 +120,13 @@ async def test_a_bridge_is_told_by_its_name(client: Client, control: FakeControl
     assert control.told == [(verb, "orders to/hub")]
 
 
-async def test_a_bridge_is_put_and_deleted(client: Client, control: FakeControl) -> None:
-    keys = {"queue-name": "orders", "static-connectors": ["hub"]}
-    for name, status in (("new", 201), ("old", 200)):
-        reply = await client.call("PUT", f"/v1/bridges/{name}", json=keys)
-        assert (reply.status, reply.value) == (status, {"bridge": name, "state": "CONNECTING"})
-    assert (await client.call("DELETE", "/v1/bridges/old")).status == 204
-    assert (await client.call("DELETE", "/v1/bridges/none")).problem == (404, "NOT_FOUND")
-    assert (await client.call("PUT", "/v1/bridges/new", json=[])).problem == (400, "MALFORMED")
-    put = "put ['queue-name', 'static-connectors']"
-    assert control.told == [(put, "new"), (put, "old"), ("delete", "old")]
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "POST"])
+async def test_no_request_makes_or_removes_a_bridge(
+    client: Client, control: FakeControl, method: str
+) -> None:
+    keys = {"queue-name": "orders", "static-connectors": ["hub"], "transformer": "subprocess:Popen"}
+    assert (await client.call(method, "/v1/bridges/x", json=keys)).problem == (404, "NOT_FOUND")
+    assert control.told == []
 
 
 async def test_a_bridge_that_cannot_be_told(client: Client) -> None:

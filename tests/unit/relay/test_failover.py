@@ -415,6 +415,30 @@ async def test_failback_returns_to_the_first_once_what_was_sent_is_answered(log:
     await bridge.tell(Command.STOP)
 
 
+@pytest.mark.parametrize("first_is_there", [True, False])
+@in_virtual_time
+async def test_failback_that_comes_while_another_connector_is_tried_is_not_forgotten(
+    log: LogCapture, first_is_there: bool
+) -> None:
+    bridge = Bridge(reconnect_attempts_same_node=0)
+    await at_the_second(bridge)
+    bridge.stores[0].down = not first_is_there
+    opening = bridge.stores[1].opening = asyncio.Event()
+    before = bridge.stores[1].opens
+    bridge.stores[1].cut()
+    await until(lambda: bridge.stores[1].opens > before, "the second is tried", LONGEST_S)
+    await bridge.tell(Command.FAILBACK)
+    opening.set()
+    if not first_is_there:
+        failed = "failback-failed"
+        await until(lambda: failed in [entry["event"] for entry in log.entries], "it tried", LONGEST_S)
+    await bridge.until(State.RUNNING, "hub-0" if first_is_there else "hub-1")
+    bridge.put(10, 12)
+    await bridge.idle()
+    assert bridge.arrived(0) == [*bodies(0, 5), *(bodies(10, 12) if first_is_there else [])]
+    await bridge.tell(Command.STOP)
+
+
 @pytest.mark.parametrize("failover", [True, False])
 @in_virtual_time
 async def test_failback_to_a_first_where_it_may_not_go_stays(failover: bool, log: LogCapture) -> None:

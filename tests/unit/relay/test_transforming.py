@@ -20,7 +20,7 @@ from bridge.relay.backoff import Backoff
 from bridge.relay.dead_letters import DeadLetters
 from bridge.relay.lifecycle import Command, State
 from bridge.relay.relay import LaneEnds, RelayOptions
-from bridge.relay.transforming import Transforming
+from bridge.relay.transforming import Transformers, Transforming
 from bridge.runtime.clock import SystemClock
 from bridge.transformers import Message, NotNow
 from bridge.transformers.loading import Call
@@ -218,6 +218,69 @@ async def test_a_call_that_does_not_return_is_named_and_another_is_made_once_it_
     await way.relay.command(Command.STOP)
 
 
+@pytest.mark.parametrize("callers", [1, 4])
+async def test_what_is_made_before_a_call_that_does_not_return_is_sent(
+    monkeypatch: pytest.MonkeyPatch, callers: int
+) -> None:
+    monkeypatch.setattr("bridge.transformers.callers.PART_S", 0.05)
+    go_on, calls = threading.Event(), 0
+
+    def call(message: Message) -> Message:
+        nonlocal calls
+        calls += 1
+        if message.body == b"m2":
+            go_on.wait(30)
+        return upper(message)
+
+    way = Way(call, callers=callers, most=10)
+    way.put(b"m0", b"m1", b"m2", b"m3")
+    await way.relay.command(Command.START)
+    await until(lambda: way.arrived == [b"M0", b"M1"], "what came before it arrives")
+    go_on.set()
+    await way.covered()
+    await way.relay.command(Command.STOP)
+    assert (way.arrived, calls) == ([b"M0", b"M1", b"M2", b"M3"], 4)
+
+
+@pytest.mark.parametrize("callers", [1, 4])
+async def test_other_settings_call_nothing_before_the_earlier_call_has_returned(
+    monkeypatch: pytest.MonkeyPatch, callers: int
+) -> None:
+    """As a reload has it that changes the bridge, or its name, while a call runs."""
+    monkeypatch.setattr("bridge.relay.transforming.PART_S", 0.0)
+    monkeypatch.setattr("bridge.transformers.callers.PART_S", 0.0)
+    go_on, inside, most = threading.Event(), 0, 0
+
+    def call(message: Message) -> Message:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        if message.body == b"m1":
+            go_on.wait(30)
+        inside -= 1
+        return upper(message)
+
+    options = TransformerOptions("shop:seen", call_timeout_ms=50, callers=callers)
+    transformers = Transformers()
+    way = Way(call)
+    way.put(b"m0", b"m1", b"m2")
+    for names in (("out", ""), ("out", ""), ("renamed", "out")):
+        way.transforming = transformers.make(object(), names, lambda: call, options, replays=False)
+        way.relay = way.made()
+        transformers.forget_others(names)
+        await way.relay.command(Command.START)
+        await until(lambda: inside == 1 and "has not returned" in way.relay.counts.trouble, "it waits")
+        await way.relay.command(Command.STOP)
+        transformers.forget_others([])
+    other = transformers.make(object(), ("other", ""), lambda: call, options, replays=False)
+    assert not other.is_calling
+    go_on.set()
+    await relayed(way)
+    assert (way.arrived, most, inside) == ([b"M0", b"M1", b"M2"], 1, 0)
+    transformers.forget_others([])
+    assert transformers._made == {}
+
+
 async def test_one_that_cannot_be_made_fails_the_bridge_and_a_start_tries_again() -> None:
     makes = 0
 
@@ -310,8 +373,7 @@ async def test_any_history_of_cuts_keeps_the_order_and_delivers_each_once(
     at a time (B28).
     """
     monkeypatch.setattr(pump, "COVERAGE_INTERVAL_MS", 50)  # the last messages may be dropped ones
-    for module in ("parts", "callers"):
-        monkeypatch.setattr(f"bridge.transformers.{module}.PART_S", 0.0)
+    monkeypatch.setattr("bridge.transformers.callers.PART_S", 0.0)
     call = ByChance(random.Random(rng.random()))
     way = Way(call, most=5, callers=callers)
     sent = 0

@@ -16,7 +16,7 @@ from bridge.messages.message import Message as StoredMessage
 from bridge.transformers import Message, NotNow, callers
 from bridge.transformers.callers import Callers, caller_of
 from bridge.transformers.loading import Call
-from bridge.transformers.parts import Part, TransformerOptions, transform_part
+from bridge.transformers.parts import Part, TransformerOptions
 from tests.harness.eventually import PATIENCE_S, eventually
 
 OPTIONS = TransformerOptions("shop:seen", attempts=2, callers=4)
@@ -195,7 +195,8 @@ def test_what_is_made_is_what_one_caller_makes() -> None:
     options = replace(OPTIONS, batch_bytes=2000, large_bytes=5000)
     them = made_by(fate, options)
     beside = all_of(lambda rest: part_of(them, rest), read)
-    alone = all_of(lambda rest: transform_part(fate, rest, "orders", options, lambda: False), read)
+    one_caller = made_by(fate, replace(options, callers=1))
+    alone = all_of(lambda rest: part_of(one_caller, rest), read)
     for one in (beside, alone):
         assert (one[0].from_, one[-1].upto) == (read.from_, read.upto)
     assert bodies(beside) == bodies(alone)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bridge.errors import TransformerRefused
+from bridge.errors import TransformerRefused, described
 from bridge.transformers import Message
 from bridge.transformers.loading import check_path, load, told
+from tests.harness import transformers
 
 HERE = "tests.harness.transformers"
 
@@ -37,6 +38,10 @@ REFUSED = {
     f"{HERE}:not_callable": "must be callable; it is of type int",
     f"{HERE}:coroutine": "must not be a coroutine function: a thread calls it",
     f"{HERE}:takes_one": "must take a message and the properties: too many positional arguments",
+    "subprocess:Popen": "must be a class whose objects are callable; Popen has no __call__",
+    f"{HERE}:TakesNothing": "must take the properties: too many positional arguments",
+    f"{HERE}:TakesNoMessage": "must take a message: too many positional arguments",
+    f"{HERE}:TakesLater": "must not be a coroutine function: a thread calls it",
     f"{HERE}:NeverMade": "cannot be made with its properties: ValueError: no luck",
 }
 
@@ -46,6 +51,17 @@ def test_one_that_is_not_there_or_cannot_be_called_is_refused(path: str) -> None
     with pytest.raises(TransformerRefused) as refused:
         load(path, {"what": "luck"})
     assert refused.value.detail == REFUSED[path]
+
+
+def test_a_class_that_cannot_be_called_is_never_made(tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    with pytest.raises(TransformerRefused, match="Popen has no __call__"):
+        load("subprocess:Popen", {"args": f"touch {ran}", "shell": True})
+    for name in ("TakesNothing", "TakesNoMessage", "TakesLater"):
+        with pytest.raises(TransformerRefused):
+            load(f"{HERE}:{name}", {})
+    assert not ran.exists()
+    assert transformers.MADE == []
 
 
 def test_a_module_that_ends_the_process_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,3 +84,17 @@ def test_an_error_is_told_in_one_short_line() -> None:
     assert told(ValueError("a\n b")) == "ValueError: a b"
     assert told(KeyboardInterrupt()) == "KeyboardInterrupt"
     assert len(told(ValueError("x" * 10_000))) < 600
+
+
+class Untellable(Exception):
+    """Its text cannot be made."""
+
+    def __str__(self) -> str:
+        raise ValueError("not even that")
+
+    __repr__ = __str__
+
+
+def test_an_error_whose_text_cannot_be_made_is_told_by_its_class() -> None:
+    assert told(Untellable()) == "Untellable: its text cannot be shown (ValueError)"
+    assert described(Untellable()) == "Untellable: its text cannot be shown (ValueError)"

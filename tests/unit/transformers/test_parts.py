@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,9 +13,11 @@ from bridge.messages import hops
 from bridge.messages.batch import Batch
 from bridge.messages.block import encode_message, pack, pack_messages
 from bridge.messages.message import Message as StoredMessage
-from bridge.transformers import Message, NotNow, parts
+from bridge.transformers import Message, NotNow, callers
+from bridge.transformers.callers import Callers
 from bridge.transformers.loading import Call
-from bridge.transformers.parts import Part, TransformerOptions, transform_part
+from bridge.transformers.parts import Part, TransformerOptions
+from tests.harness.eventually import PATIENCE_S
 
 HOP = hops.hop("first", "store")
 OPTIONS = TransformerOptions("shop:seen", attempts=3)
@@ -36,7 +39,7 @@ def batch(*bodies: bytes, first: int = 10, lazy: bool = False) -> Batch:
 
 
 def made(call: Call, read: Batch, options: TransformerOptions = OPTIONS, given_up: bool = False) -> Part:
-    return transform_part(call, read, "orders", options, lambda: given_up)
+    return Callers("callers", lambda: call, options).part(read, "orders", lambda: given_up)
 
 
 def bodies(one: Batch) -> list[bytes | None]:
@@ -112,6 +115,46 @@ def test_a_message_that_raises_at_each_try_is_refused_as_it_was_read() -> None:
     assert one.refusals == ((20, "TRANSFORMER_FAILED: shop:seen: ValueError: bad amount; tries: 3"),)
 
 
+def test_an_error_without_a_text_refuses_its_message_as_any_other() -> None:
+    class Untellable(Exception):
+        def __str__(self) -> str:
+            raise ValueError("not even that")
+
+        __repr__ = __str__
+
+    class Odd:
+        __repr__ = Untellable.__str__
+
+    def raises(_message: Message) -> Message:
+        raise Untellable
+
+    def sets_odd_header(message: Message) -> Message:
+        message.headers = [Odd()]  # type: ignore[list-item]
+        return message
+
+    (one,) = made(by_body(a=raises, c=sets_odd_header), batch(b"a", b"b", b"c")).made
+    assert bodies(one) == [b"a", b"b", b"c"]
+    assert one.refusals == (
+        (
+            10,
+            "TRANSFORMER_FAILED: shop:seen: Untellable: its text cannot be shown (ValueError); tries: 3",
+        ),
+        (30, "TRANSFORMER_FAILED: shop:seen: ValueError: not even that; tries: 3"),
+    )
+
+
+def test_a_wait_without_a_text_holds_the_stream_as_any_other() -> None:
+    class Untellable(NotNow):
+        def __str__(self) -> str:
+            raise ValueError("not even that")
+
+    def down(_message: Message) -> Message:
+        raise Untellable
+
+    part = made(by_body(b=down), batch(b"a", b"b"))
+    assert part.not_now.endswith("position 20: Untellable: its text cannot be shown (ValueError)")
+
+
 def test_one_that_raises_less_often_goes_on() -> None:
     raised: list[None] = []
 
@@ -168,8 +211,9 @@ def test_grown_messages_are_cut_into_batches_anew() -> None:
     read = batch(*(b"%d" % number for number in range(10)))
     found: list[Batch] = []
     rest = read
+    them = Callers("callers", lambda: grow, options)
     while True:
-        part = made(grow, rest, options)
+        part = them.part(rest, "orders", lambda: False)
         found += part.made
         if part.rest is None:
             break
@@ -191,14 +235,22 @@ def test_a_message_that_has_become_large_travels_alone() -> None:
     assert [len(bodies(one)) for one in part.made] == [1, 1, 1]
 
 
-@pytest.mark.parametrize("given_up", [False, True])
 def test_a_slow_one_gives_back_what_it_has_and_one_that_is_given_up_ends(
-    monkeypatch: pytest.MonkeyPatch, given_up: bool
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if not given_up:
-        monkeypatch.setattr(parts, "PART_S", -1.0)
-    part = made(by_body(a=upper), batch(b"a", b"b"), given_up=given_up)
+    monkeypatch.setattr(callers, "PART_S", 0.0)
+    go_on = threading.Event()
+
+    def slow(message: Message) -> Message:
+        go_on.wait(PATIENCE_S)
+        return upper(message)
+
+    read = batch(b"a", b"b", b"c")
+    part = made(by_body(a=upper, b=slow), read)
     assert ([bodies(one) for one in part.made], part.rest is not None) == ([[b"A"]], True)
+    go_on.set()
+    given_up = made(by_body(a=upper), read, given_up=True)
+    assert (given_up.made, given_up.rest) == ([], read)
 
 
 def test_the_id_is_the_producers_or_the_stamp_or_the_one_that_it_came_with() -> None:

@@ -7,8 +7,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from bridge.relay.lifecycle import State
+from bridge.settings.load import MAX_FILE_BYTES
 from bridge.workers.channel import (
     MOST_LINE_BYTES,
+    MOST_ORDER_BYTES,
     MOST_TEXT_CHARS,
     Begin,
     Channel,
@@ -16,6 +18,7 @@ from bridge.workers.channel import (
     Failed,
     FromWorker,
     Ready,
+    Renew,
     Stop,
     ToWorker,
     Want,
@@ -37,7 +40,7 @@ class Pair:
 async def pair() -> AsyncIterator[Pair]:
     one, other = socket.socketpair()
     raw = other.dup()
-    made = Pair(await Channel.on(one, FromWorker), await Channel.on(other, ToWorker), raw)
+    made = Pair(await Channel.on(one, FromWorker), await Channel.on(other, ToWorker, MOST_ORDER_BYTES), raw)
     yield made
     raw.close()
     await made.ours.close()
@@ -47,12 +50,14 @@ async def pair() -> AsyncIterator[Pair]:
 @pytest.mark.parametrize(
     "message",
     [
-        Begin(2, "digest", 20_000),
+        Begin(2, "text", 20_000),
+        Renew("\x01" * MAX_FILE_BYTES, ("orders",) * 1_000, 7_000),
         Want("orders", Wanted.PAUSED, 3),
         Stop(),
     ],
 )
 async def test_a_supervisor_is_understood(pair: Pair, message: ToWorker) -> None:
+    """Also the largest settings file, of which each character is six in JSON."""
     pair.ours.send(message)
     assert await pair.theirs.receive() == message
 

@@ -2,10 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from bridge.settings import load
-from bridge.workers.shared import SettingsChanged, bridges_in_workers, check_settings, settings_digest
+from bridge.workers.shared import bridges_in_workers
 
 SETTINGS = """
 [connectors.a]
@@ -37,14 +35,3 @@ def test_only_bridges_from_kafka_to_kafka_run_in_workers(tmp_path: Path) -> None
     file.write_text(SETTINGS + "".join(bridge(name, *pair) for name, pair in ends.items()))
     settings = load(file, {})
     assert [found.name for found in bridges_in_workers(settings)] == ["kafka-to-kafka", "and-back"]
-
-
-def test_the_same_file_is_the_same_and_another_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "settings.toml"
-    file.write_text(SETTINGS)
-    digest = settings_digest(file)
-    file.write_text(SETTINGS)
-    check_settings(file, digest)
-    file.write_text(SETTINGS + "\n")
-    with pytest.raises(SettingsChanged, match="has changed since the node read it"):
-        check_settings(file, digest)

@@ -41,7 +41,7 @@ async def supervised(
         play,
         bridges or ("orders",),
         workers=workers,
-        settings="digest",
+        settings="text",
         shutdown_timeout_ms=DRAIN_MS,
         clock=VirtualClock(),
     )
@@ -70,7 +70,7 @@ async def test_each_worker_hears_first_who_it_is_and_what_is_wanted(log: LogCapt
         for worker in (1, 2):
             process = await play.next()
             assert await hears(process, 3) == [
-                Begin(worker, "digest", DRAIN_MS),
+                Begin(worker, "text", DRAIN_MS),
                 Want("orders", STOPPED, 0),
                 Want("stock", RUN, 1),
             ]
@@ -102,7 +102,7 @@ async def test_a_worker_that_dies_is_started_again_and_told_what_is_wanted_now(l
         await first.end(-9)
         second = await play.next()
         assert now_ms() == RESTART_BACKOFF.delay_ms(1)
-        assert await hears(second, 2) == [Begin(1, "digest", DRAIN_MS), Want("orders", RUN, 1)]
+        assert await hears(second, 2) == [Begin(1, "text", DRAIN_MS), Want("orders", RUN, 1)]
         assert bridge.counts.sent == 9
         (ended,) = events(log, "worker-ended")
         assert (ended["worker"], ended["exit"], ended["retry-in-ms"]) == (1, -9, 500)
@@ -349,7 +349,7 @@ async def test_workers_are_told_of_other_settings_and_their_successors_begin_wit
         process = await play.next_ready()
         await hears(process, 3)
         orders = supervisor.bridges["orders"]
-        supervisor.renew("digest", ("stock", "orders"), ("in-process",), 7_000)  # nothing new to workers
+        supervisor.renew("text", ("stock", "orders"), ("in-process",), 7_000)  # nothing new to workers
         supervisor.renew("other", ("orders", "new"), ("new", "in-process"), 7_000)
         assert await hears(process, 1) == [Renew("other", ("new",), 7_000)]
         assert supervisor.bridges.keys() == {"orders", "new"}
@@ -386,7 +386,7 @@ async def test_a_late_report_answers_no_order_to_a_bridge_that_has_come_back() -
 async def test_no_process_runs_before_there_is_a_bridge_for_it() -> None:
     play = PlayedStart()
     supervisor = Supervisor(
-        play, (), workers=1, settings="digest", shutdown_timeout_ms=DRAIN_MS, clock=VirtualClock()
+        play, (), workers=1, settings="text", shutdown_timeout_ms=DRAIN_MS, clock=VirtualClock()
     )
     supervisor.start()
     assert play.made == []
@@ -398,3 +398,16 @@ async def test_no_process_runs_before_there_is_a_bridge_for_it() -> None:
         ]
     finally:
         await supervisor.kill()
+
+
+@in_virtual_time
+async def test_a_command_to_a_bridge_that_is_gone_waits_for_no_worker() -> None:
+    """One that an operator, or a reload that failed in part, still holds."""
+    async with supervised("orders", "stock") as (supervisor, play):
+        await hears(await play.next_ready(), 3)
+        gone = supervisor.bridges["stock"]
+        await gone.command(Command.START)
+        supervisor.renew("other", ("orders",), (), 7_000)
+        async with asyncio.timeout(1):
+            await gone.command(Command.STOP)
+        assert gone.state is State.STOPPED

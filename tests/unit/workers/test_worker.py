@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from structlog.testing import LogCapture
 
-from bridge.errors import TargetRefused
+from bridge.errors import Conflict, TargetRefused
 from bridge.relay.counts import Counts
 from bridge.relay.lag import PartitionStatus
 from bridge.relay.lifecycle import Command, State
@@ -29,7 +29,6 @@ from bridge.workers.channel import (
     Want,
     Wanted,
 )
-from bridge.workers.shared import SettingsChanged
 from tests.fakes.workers import ObedientBridge, channels
 
 pytestmark = pytest.mark.usefixtures("log")
@@ -75,13 +74,13 @@ async def working(**bridges: ObedientBridge) -> AsyncIterator[Running]:
     """Each time that it makes bridges it makes those that are in `Running.bridges` then."""
     ours, theirs = channels()
     made = bridges or {"orders": ObedientBridge()}
-    ours.send(Begin(3, "digest", 5_000))
+    ours.send(Begin(3, "text", 5_000))
     running = Running(ours, made, [])
 
     def make(begin: Begin) -> dict[str, ObedientBridge]:
         running.begun.append(begin)
         if "bad" in begin.settings:
-            raise SettingsChanged("it has changed again")
+            raise Conflict("they do not hold")
         return dict(running.bridges)
 
     exit_code = running.exit = asyncio.create_task(worker._be_worker(theirs, make))
@@ -222,7 +221,7 @@ async def test_a_worker_whose_bridges_cannot_be_made_says_why_and_ends() -> None
         raise TargetRefused("no such cluster")
 
     ours, theirs = channels()
-    ours.send(Begin(1, "digest", 5_000))
+    ours.send(Begin(1, "text", 5_000))
     assert await worker._be_worker(theirs, make) == 1
     assert await ours.receive() == Failed("TARGET_REFUSED: no such cluster")
     assert await ours.receive() is None
@@ -235,11 +234,15 @@ async def test_a_worker_without_a_supervisor_does_not_begin() -> None:
 
 
 async def test_a_bug_ends_the_process_and_is_told(log: LogCapture) -> None:
-    async with working() as running:
-        running.order(1, Wanted.RUNNING, "no such bridge")
+    class Broken(ObedientBridge):
+        async def command(self, command: Command) -> None:
+            raise AssertionError(f"cannot {command.value}")
+
+    async with working(orders=Broken()) as running:
+        running.order(1, Wanted.RUNNING)
         assert running.exit is not None
         said = await running.rest()
-        assert said[-1] == Failed("AssertionError: no bridge no such bridge")
+        assert said[-1] == Failed("AssertionError: cannot start")
         assert await running.exit == 1
         assert [entry["event"] for entry in log.entries] == ["worker-failed"]
 
@@ -272,7 +275,7 @@ async def test_settings_that_cannot_be_read_end_it_drained() -> None:
         await running.report(order=1)
         running.channel.send(Renew("bad", ("orders",), 7_000))
         said = await running.rest()
-        assert Failed("SETTINGS_CHANGED: it has changed again") in said
+        assert Failed("CONFLICT: they do not hold") in said
         assert running.bridges["orders"].commands == [START, STOP]
 
 
@@ -284,3 +287,15 @@ async def test_a_bridge_that_was_started_amid_the_change_is_not_made_twice() -> 
         said = await running.rest()
         assert Failed("CONFLICT: orders was started while its settings changed") in said
         assert running.bridges["orders"].commands == [START, STOP]
+
+
+async def test_an_order_to_a_bridge_that_a_reload_has_removed_ends_nothing(log: LogCapture) -> None:
+    async with working(kept=ObedientBridge(), gone=ObedientBridge()) as running:
+        del running.bridges["gone"]
+        running.channel.send(Renew("other", (), 7_000))
+        running.order(1, Wanted.RUNNING, "gone")
+        running.order(1, Wanted.RUNNING, "kept")
+        assert (await running.report(order=1, bridge="kept")).state is State.RUNNING
+        assert not running.exit.done()
+        (refused,) = [entry for entry in log.entries if entry["event"] == "worker-order-refused"]
+        assert (refused["bridge"], refused["wanted"]) == ("gone", "RUNNING")
