@@ -33,6 +33,8 @@ ANSWER_TIMEOUT_S: Final = 90.0
 
 MSGPACK: Final = "application/msgpack"
 _CERTIFICATE: Final = re.compile("-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+#: Schemes whose own port, 80 or 443, a node may be reached at by way of a proxy.
+_OWN_PORTS: Final = frozenset({"http", "https"})
 _SCHEMES: Final = {"ws": "http", "wss": "https", "http": "http", "https": "https"}
 
 
@@ -62,7 +64,8 @@ class Connection:
         with contextlib.suppress(ValueError):  # an invalid port, half a bracket, or no name of the DNS
             parts = urlsplit(self.url)
             (parts.hostname or "").encode("idna")
-            if parts.scheme in _SCHEMES and parts.hostname and parts.port:
+            has_port = parts.scheme in _OWN_PORTS if parts.port is None else parts.port > 0
+            if parts.scheme in _SCHEMES and parts.hostname and has_port:
                 return f"{_SCHEMES[parts.scheme]}://{parts.netloc}{parts.path}".rstrip("/")
         raise ClientError(f"a node's URL is http, https, ws or wss, host and port; found {self.url}")
 

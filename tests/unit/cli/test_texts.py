@@ -68,7 +68,7 @@ def test_every_argument_that_names_a_file_may_have_any_bytes() -> None:
     assert len(found) > 8
 
 
-@pytest.mark.parametrize("url", [f"ws://{'a' * 64}:1", "http://a..b:1", "wss://hub.example", "https://hub"])
+@pytest.mark.parametrize("url", [f"ws://{'a' * 64}:1", "http://a..b:1", "wss://hub.example", "wss://hub"])
 def test_a_url_whose_host_is_no_name_or_that_has_no_port_is_wrong_usage(
     url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
