@@ -12,7 +12,7 @@ from typing import Any, Final
 from bridge.filters.limits import STEPS_MOST
 
 #: Characters of a text that does not count: that costs no more than to look the value up.
-SHORT_TEXT: Final = 256
+SHORT_TEXT: Final = 32
 
 
 class CannotEvaluate(Exception):

@@ -79,8 +79,9 @@ TEXTS: Final = frozenset({str, HeaderText})
 
 #: So many digits are within 64 bits, whatever they are.
 HEADER_DIGITS: Final = 18
+#: So many digits the largest number of 64 bits has.
+LONG_DIGITS: Final = 19
 _HEADER_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
-_JAVA_INTEGER: Final = re.compile(r"[+-]?\d+")
 _JAVA_DECIMAL: Final = re.compile(
     r"[+-]?(?:NaN|Infinity|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)", re.ASCII
 )
@@ -221,16 +222,21 @@ def header_number(text: str) -> float | None:
         return int(text)
     if not _HEADER_NUMBER.fullmatch(text):
         return None
-    whole = java_integer(text, LONG_LEAST, LONG_MOST)
-    return float(text) if whole is None else whole
+    digits = text.lstrip("+-")
+    if digits.isdigit() and len(significant := digits.lstrip("0")) <= LONG_DIGITS:
+        whole = int(significant or "0") * (-1 if text[0] == "-" else 1)
+        if LONG_LEAST <= whole <= LONG_MOST:
+            return whole
+    return float(text)
 
 
 def java_integer(text: str, least: int, most: int) -> int | None:
     """Integer.valueOf and its like: the number in decimal digits, or None: it is none, or out of range."""
-    if not _JAVA_INTEGER.fullmatch(text):
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not digits.isdecimal():
         return None
-    digits = text.lstrip("+-")
-    if len(digits) > 20 and any(int(digit) for digit in set(digits[:-20])):
+    beyond = digits[:-20].strip("0")
+    if beyond and (beyond.isascii() or any(int(digit) for digit in set(beyond))):
         return None
     value = int(digits[-20:])
     value = -value if text[0] == "-" else value

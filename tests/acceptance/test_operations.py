@@ -32,6 +32,7 @@ METRICS = {
     "core_bridge_messages_dropped_total{bridge}",
     "core_bridge_messages_not_evaluated_total{bridge}",
     "core_bridge_filter_doubtful{bridge}",
+    "core_bridge_log_lines_dropped_total",
     "core_bridge_messages_unrouted_total{address}",
     "core_bridge_messages_stored_total{address}",
     "core_bridge_duplicates_rejected_total{address,kind}",

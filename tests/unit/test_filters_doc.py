@@ -11,6 +11,7 @@ import pytest
 
 from bridge.cli import main
 from bridge.filters import FilterRefused, HeaderText, limits, parse
+from bridge.filters.steps import SHORT_TEXT
 
 TEXT: Final = (Path(__file__).parents[2] / "docs" / "filters.md").read_text("utf-8")
 
@@ -31,6 +32,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         limits.EXPLAINED_CHARS_MOST,
         limits.STEPS_MOST,
     ]
+    assert f"a text of more than {SHORT_TEXT} characters counts" in section("Limits")
 
 
 def test_the_conditions_that_surprise_are_refused_where_it_says_so() -> None:

@@ -90,6 +90,7 @@ LONG = 15_000
         ("convert_string_expressions:" + " OR ".join(["x = 5.5"] * 100), "9" * LONG + "x"),
         (" AND ".join(["x > 1"] * 100), "9" * LONG),
         (" AND ".join(["x = 0"] * 100), "0" * LONG),
+        (" AND ".join(["x > 1"] * 600), "9" * 250),
         (" OR ".join(["x < x"] * 100), "é" * LONG),
         (" AND ".join(["x = x"] * 100), "a" * LONG),
         ("x LIKE '%_" + "a" * 2_000 + "b%'", "a" * LONG),
