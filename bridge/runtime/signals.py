@@ -8,17 +8,21 @@ end the process, and a SIGHUP is kept for the loop. Imports little, because it i
 from __future__ import annotations
 
 import os
-import signal
 import time
-from collections.abc import Callable
-from types import FrameType
-from typing import TYPE_CHECKING, Final
 
+TYPE_CHECKING = False  # of `typing`, whose import takes as long as all that comes before this module
 if TYPE_CHECKING:
+    import signal
     from asyncio import AbstractEventLoop
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import Final
+else:
+    import _signal as signal  # the same without its enums, whose import takes as long
 
 #: Signals that stop a node.
 STOPS: Final = (signal.SIGTERM, signal.SIGINT)
+_NAMES: Final = {int(signal.SIGTERM): "SIGTERM", int(signal.SIGINT): "SIGINT"}
 
 _STDERR: Final = 2
 #: SIGHUP, once it came before the loop took it over.
@@ -52,7 +56,7 @@ def hand_over(loop: AbstractEventLoop, stop: Callable[[], None], hang_up: Callab
 def _stop(number: int, _frame: FrameType | None) -> None:
     """End at once: nothing is open. Not by an exception, which the code that is being imported may catch."""
     try:
-        os.write(_STDERR, _line(signal.Signals(number).name).encode())
+        os.write(_STDERR, _line(_NAMES[number]).encode())
     finally:
         os._exit(0)
 

@@ -122,7 +122,7 @@ class LeavesThread:
     """Its constructor starts a thread that never ends, and that the end of Python waits for."""
 
     def __init__(self, _properties: Mapping[str, Any]) -> None:
-        threading.Thread(target=threading.Event().wait, name="left-behind").start()
+        threading.Thread(target=threading.Event().wait, name="left-behind", daemon=False).start()
 
     def __call__(self, message: Message) -> Message:
         """The message."""
