@@ -54,13 +54,23 @@ examples:
 """
 
 
+_VERBS_EPILOG = f"""\
+{PROGRAM} journal VERB --help explains each.
+
+example:
+  {PROGRAM} journal skip-damaged --dry-run
+
+{EXIT_CODES}
+"""
+
+
 def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
     """Describe the command."""
     parser = subparsers.add_parser(
         "journal",
         help="decide about a journal that was restored, copied or damaged",
         description="Decide about a journal that was restored, copied or damaged, or that lacks what it had.",
-        epilog=f"{PROGRAM} journal VERB --help explains each.",
+        epilog=_VERBS_EPILOG,
     )
     verbs = parser.add_subparsers(title="what to do", metavar="VERB", required=True)
     summary = "write what can be read of a damaged journal into a new one, and say what is lost"
