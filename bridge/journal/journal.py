@@ -257,10 +257,13 @@ class Journal:
 
     def upload(self, address: str, whole_size: int) -> BodyUpload:
         """A large body on its way in (see `bridge.journal.values.store.Store.upload`)."""
-        return self._uploads.begin(address, whole_size, self.deadline_ms)
+        known = address if self.options.router is None else ""
+        return self._uploads.begin(known, whole_size, self.deadline_ms)
 
     def upload_of_bridge(self, address: str, whole_size: int, longest_wait_ms: int) -> BodyUpload:
-        """The same for a bridge, each of whose chunks waits for room so long at most."""
+        """The same for a bridge, each of whose chunks waits for room so long at most. `address` is empty
+        where its messages say what they are for.
+        """
         deadline_ms = lambda: min(self.deadline_ms(), self.clock.monotonic_ms() + longest_wait_ms)  # noqa: E731
         return self._uploads.begin(address, whole_size, deadline_ms, from_client=False)
 

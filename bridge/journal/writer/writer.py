@@ -247,9 +247,7 @@ class Writer:
             return
         self._sequence = self.state.sequence
         self._identity_file.reached(self._sequence, self.state.lines, group.written_queue)
-        for overlay in group.overlays.values():
-            overlay.commit()
-        group.answer_commits()
+        group.stored()
         made_room = group.freed_bytes or group.options.policy is not self._options.policy
         self._options = group.options
         if made_room:
@@ -315,8 +313,9 @@ class Writer:
         if trimmed:
             retry_ms = _TRIM_DAMAGED_RETRY_MS if is_damage(error) and not commands else _TRIM_RETRY_MS
             self._trim_at_ms = self._clock.monotonic_ms() + retry_ms
+        group.failed()
         for command in commands:
-            command.result = command.error = None
+            command.forget_answer()
         trouble = classify(cause, self._path, at_commit=at_commit)
         if trouble is Trouble.FULL and self._reload():
             self._wait_for_room(commands, cause)
