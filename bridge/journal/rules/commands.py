@@ -30,6 +30,8 @@ class WriteCommand:
     size: int = 0
     #: Monotonic ms; None: never blocked, answered at once.
     deadline_ms: int | None = None
+    #: Gives the order of those that have waited for room; 0: it has not.
+    ticket: int = 0
     #: The answer, or the error instead; set while deciding, handed over after COMMIT.
     result: Any = None
     error: Exception | None = None

@@ -9,7 +9,7 @@ after COMMIT (`Group.stored`), or taken back (`Group.undo`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -37,13 +37,22 @@ from dedup.cache import IdCache, Overlay
 StreamKey = tuple[str, str]
 
 
-class Blocked(Exception):
-    """There is no room now: the command waits, and is answered with `error` when its time is up."""
+class Wait(NamedTuple):
+    """What a command waits for that finds no room."""
 
-    def __init__(self, error: BridgeError, client_ms: int | None = None) -> None:
+    #: Its answer when its time is up.
+    error: BridgeError
+    #: The address that has none; empty: the disk.
+    address: str = ""
+
+
+class Blocked(Exception):
+    """There is no room now: the command waits."""
+
+    def __init__(self, wait: Wait, client_ms: int | None = None) -> None:
         """`client_ms`: the longest that a client's transaction waits for it; None: as for all commands."""
-        super().__init__(error.detail)
-        self.error = error
+        super().__init__(wait.error.detail)
+        self.wait = wait
         self.client_ms = client_ms
 
 
@@ -91,7 +100,9 @@ class Group:
     #: this group.
     lease_now_ms: int = 0
     #: Streams with a batch that is blocked, and why: no later batch of them may be stored before it.
-    blocked_streams: dict[StreamKey, BridgeError] = field(default_factory=dict)
+    blocked_streams: dict[StreamKey, Wait] = field(default_factory=dict)
+    #: Addresses at which commands wait for room: what comes now waits behind them.
+    awaited: Collection[str] = ()
     #: Whether blocks that no queue needs are deleted with it, and the bytes that were freed.
     trims: bool = True
     freed_bytes: int = 0
@@ -123,10 +134,10 @@ class Group:
     unrouted: dict[str, int] = field(default_factory=dict)
     #: Messages for which the filter of a queue could not be evaluated, by address and queue.
     not_evaluated: dict[tuple[str, str], int] = field(default_factory=dict)
-    #: Commands that are decided, and those that are blocked for want of room, with the error that they get in
-    #: the end.
+    #: Commands that are decided, and those that are blocked for want of room, each with the longest that a
+    #: client's transaction waits.
     decided: list[WriteCommand] = field(default_factory=list)
-    blocked: list[tuple[WriteCommand, BridgeError, int | None]] = field(default_factory=list)
+    blocked: list[tuple[WriteCommand, Wait, int | None]] = field(default_factory=list)
     pending: list[Pending] = field(default_factory=list)
     #: Takes back, should the group fail, what it has changed in memory and no row has.
     undo: list[Callable[[], object]] = field(default_factory=list)
@@ -419,7 +430,7 @@ class Group:
                 found=largest,
             )
         stored = self._stored_bytes(name)
-        if stored < limit:
+        if stored < limit and not (name in self.awaited and policy.full_policy == "BLOCK"):
             return
         error = AddressFull(
             f"{name} holds {stored} bytes of {limit}", key="max-size-bytes", limit=limit, found=stored
@@ -427,7 +438,7 @@ class Group:
         if policy.full_policy == "FAIL":
             raise error
         times = [bridge.call_timeout_ms for bridge in self.options.bridges if bridge.reads_sent(name)]
-        raise Blocked(error, min(times, default=None))
+        raise Blocked(Wait(error, name), min(times, default=None))
 
     def has_room(self, name: str) -> bool:
         """Whether the address is below its limit."""

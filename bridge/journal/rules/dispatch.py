@@ -105,8 +105,8 @@ def decide(group: Group, connection: sqlite3.Connection, command: WriteCommand) 
     except Blocked as blocked:
         command.forget_answer()
         if isinstance(command, DeliverCommand):
-            group.blocked_streams.setdefault((command.bridge, command.batch.stream), blocked.error)
-        group.blocked.append((command, blocked.error, blocked.client_ms))
+            group.blocked_streams.setdefault((command.bridge, command.batch.stream), blocked.wait)
+        group.blocked.append((command, blocked.wait, blocked.client_ms))
         return
     except BridgeError as error:
         # Without its frames: they refer to the command, and to all of the group.
