@@ -12,8 +12,9 @@ import random
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from unittest.mock import Mock
 
 import msgspec
@@ -66,11 +67,11 @@ from bridge.journal.values.options import (
     UnusedPolicy,
 )
 from bridge.journal.values.routing import Destination, Placement, Routing
-from bridge.journal.values.store import Acknowledgement, Committed, Submission, Transaction
+from bridge.journal.values.store import Acknowledgement, Committed, Sent, Transaction
 from bridge.journal.writer.loading import load_state
 from bridge.journal.writer.opening import prepare
 from bridge.journal.writer.rows import write_group
-from bridge.messages.block import Block, KeptBody, encode_message
+from bridge.messages.block import Block, KeptBody
 from bridge.messages.message import LargeBody, Message
 from bridge.messages.stream_names import forward_log
 from bridge.relay.ports import Receipt, StreamState
@@ -79,6 +80,8 @@ from dedup.verdict import Verdict
 from tests.fakes.routing import Alone
 from tests.harness.rounds import rounds
 from tests.integration.journal.helpers import ManualClock, batch, text
+
+C = TypeVar("C", bound=WriteCommand)
 
 SEEDS: Final = max(4, rounds(8))
 GROUPS: Final = 60
@@ -91,12 +94,6 @@ PEERS: Final = (
     Destination(forward_log("0b", "orders"), "$cluster.0b", only=("q",)),
     Destination(forward_log("0c", "tight"), "$cluster.0c", only=("r",)),
 )
-#: Commands that no state of the journal refuses.
-NEVER_REFUSED: Final = {
-    BranchCommand, ConfigureCommand, DeleteUnusedCommand, DropBodyCommand, DropLogCommand, ForgetLinesCommand,
-    IntakeCommand, NoteCommand,
-}  # fmt: skip
-
 UNUSED: Final = UnusedPolicy(
     create_queues=True, delete_queues=True, queues_skip_usage_check=True, queues_message_count=-1,
     delete_created_queues=True, delete_addresses=True, addresses_skip_usage_check=True,
@@ -129,7 +126,7 @@ _DERIVED: Final = {
 
 def image(value: Any, without: frozenset[str] = frozenset()) -> Any:
     """A value as it is now, all the way down, to be compared."""
-    deeper = lambda one: image(one, without)  # noqa: E731
+    deeper = partial(image, without=without)
     found: Any = value
     match value:
         case IdCache():
@@ -329,7 +326,7 @@ class World:
 
     # -- commands
 
-    def made(self, kind: type[Any], **fields: Any) -> Any:
+    def made(self, kind: type[C], **fields: Any) -> C:
         return kind(future=Mock(spec=asyncio.Future), **fields)
 
     def address(self) -> str:
@@ -347,28 +344,24 @@ class World:
 
     def commit(self) -> WriteCommand:
         rng = self.rng
-        submissions = [
-            Submission(self.address(), text(self.body()), self.id())
-            for _ in range(rng.choice((0, 1, 1, 2, 3)))
+        sent = [
+            Sent.of(self.address(), text(self.body()), self.id()) for _ in range(rng.choice((0, 1, 1, 2, 3)))
         ]
-        acknowledge = [self.lease_of()] if not submissions or rng.random() < 0.2 else []
+        acknowledge = [self.lease_of()] if not sent or rng.random() < 0.2 else []
         large: KeptBody | None = None
-        if len(submissions) == 1 and rng.random() < 0.2:
+        if len(sent) == 1 and rng.random() < 0.2:
             large_id, size = rng.choice(self.uploads)
             large = KeptBody(large_id, LargeBody(size, b"d" * 16))
-            submissions = [
-                Submission(submissions[0].address, Message(large.body), submissions[0].duplicate_id)
-            ]
+            sent = [Sent.of(sent[0].address, Message(large.body), sent[0].duplicate_id)]
         transaction = Transaction(
-            submissions,
+            sent,
             self.id() if rng.random() < 0.3 else None,
             rng.choice(("reject", "skip")),
             acknowledge,
-            plain=len(submissions) == 1 and not acknowledge and rng.random() < 0.5,
+            plain=len(sent) == 1 and not acknowledge and rng.random() < 0.5,
             large=large,
         )
-        encoded = [encode_message(one.message) for one in submissions]
-        return self.made(CommitCommand, transaction=transaction, encoded=encoded)
+        return self.made(CommitCommand, transaction=transaction)
 
     def lease_of(self) -> Acknowledgement:
         lease = self.rng.choice(self.leases[-4:])
@@ -385,7 +378,7 @@ class World:
         ids = {place: rng.choice(IDS).decode() for place in bodies if rng.random() < 0.4}
         some = batch(bodies, start + len(bodies) + rng.choice((0, 1)), start, ids, stream)
         if some.block is not None and rng.random() < 0.5:
-            named = some.block.for_queues([(1, self.names()) for _ in range(some.block.count)])
+            named = some.block.for_queues(tuple((1, self.names()) for _ in range(some.block.count)))
             some = dataclasses.replace(some, block=named)
         if some.block is not None and rng.random() < 0.05:
             some = dataclasses.replace(some, block=damaged(some.block))

@@ -41,14 +41,14 @@ def commit(group: Group, command: CommitCommand) -> None:
     if _is_known(group, command, by_address):
         command.result = Committed(stored=False)
         return
-    known = _known_submissions(group, command, by_address)
+    known = _known_messages(group, command, by_address)
     if known and transaction.on_duplicate == "reject":
         _log(group, known)
         if transaction.plain:
             command.result = Committed(stored=False)
             return
         raise DuplicateIdRejected(
-            f"{len(known)} of {len(transaction.submissions)} messages carry a duplicate ID that is known",
+            f"{len(known)} of {len(transaction.sent)} messages carry a duplicate ID that is known",
             duplicates=tuple(sorted(known)),
         )
     pending = Pending(command)
@@ -85,11 +85,11 @@ def _by_address(transaction: Transaction) -> ByAddress:
 
     A transaction of acknowledgements alone is known, by its ID, at the addresses where it settles.
     """
-    if not transaction.submissions:
+    if not transaction.sent:
         return {acknowledgement.address: [] for acknowledgement in transaction.acknowledgements}
     by_address: ByAddress = {}
-    for index, submission in enumerate(transaction.submissions):
-        by_address.setdefault(submission.address, []).append(index)
+    for index, one in enumerate(transaction.sent):
+        by_address.setdefault(one.address, []).append(index)
     return by_address
 
 
@@ -107,13 +107,13 @@ def _is_known(group: Group, command: CommitCommand, by_address: ByAddress) -> bo
     return True
 
 
-def _known_submissions(group: Group, command: CommitCommand, by_address: ByAddress) -> list[Known]:
+def _known_messages(group: Group, command: CommitCommand, by_address: ByAddress) -> list[Known]:
     """Messages whose ID is known at their address, or stands in the transaction for a second time."""
     found: list[Known] = []
     for name, indices in by_address.items():
         with_ids: list[IndexedId] = []
         for index in indices:
-            value = command.transaction.submissions[index].duplicate_id
+            value = command.transaction.sent[index].duplicate_id
             if value is not None:
                 with_ids.append((index, value))
         if not with_ids or not group.cache_capacity(name):
@@ -187,7 +187,7 @@ def _messages(
     command: CommitCommand, indices: Sequence[int], sets: Sequence[QueueSet] | None
 ) -> ClientMessages:
     transaction = command.transaction
-    encoded = [command.encoded[index] for index in indices]
+    encoded = [transaction.sent[index].encoded for index in indices]
     return ClientMessages(encoded, _ids(transaction, indices), sets, transaction.large)
 
 
@@ -214,7 +214,7 @@ def _ids(transaction: Transaction, indices: Sequence[int]) -> list[IndexedId]:
     """The producers' IDs of the messages at `indices`, by their places among them."""
     ids: list[IndexedId] = []
     for offset, index in enumerate(indices):
-        value = transaction.submissions[index].duplicate_id
+        value = transaction.sent[index].duplicate_id
         if value is not None:
             ids.append((offset, value))
     return ids

@@ -55,15 +55,14 @@ class WriteCommand:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class CommitCommand(WriteCommand):
-    """A client's transaction, its messages encoded. Answer: `bridge.journal.values.store.Committed`."""
+    """A client's transaction. Answer: `bridge.journal.values.store.Committed`."""
 
     transaction: Transaction
-    encoded: Sequence[bytes]
 
     @property
     def grows(self) -> bool:
         """Whether it has messages: acknowledgements alone free room."""
-        return bool(self.encoded)
+        return bool(self.transaction.sent)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -126,7 +126,7 @@ def decide(group: Group, connection: sqlite3.Connection, command: WriteCommand) 
 def _apply(group: Group, connection: sqlite3.Connection, command: WriteCommand) -> None:  # noqa: C901, PLR0912, PLR0915
     match command:
         case CommitCommand():
-            if command.encoded:
+            if command.transaction.sent:
                 handover.check_clients(group)
             if command.transaction.large is not None:
                 large_bodies.check_kept(group, connection, command.transaction.large)

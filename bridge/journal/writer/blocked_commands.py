@@ -197,6 +197,10 @@ class BlockedCommands:
             self._deadlines.clear()
         return commands
 
+    def __len__(self) -> int:
+        """The commands that wait."""
+        return len(self._waiting)
+
     @property
     def addresses(self) -> Collection[str]:
         """The addresses at which commands wait."""

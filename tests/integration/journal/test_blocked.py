@@ -11,6 +11,7 @@ import pytest
 
 from bridge.errors import Stopping
 from bridge.journal.journal import Journal
+from bridge.journal.rules import dispatch
 from bridge.journal.rules.commands import IntakeCommand, SettleCommand, WriteCommand
 from bridge.journal.rules.state import Intake
 from bridge.journal.values.options import AddressPolicy, BridgeQueue, JournalOptions
@@ -39,7 +40,7 @@ def decided(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Decisions by kind of command. Room is looked for only where there is a sign of some."""
     monkeypatch.setattr(blocked_commands, "RETRY_MS", 3_600_000)
     counted: Counter[str] = Counter()
-    decide = writer.decide
+    decide = dispatch.decide
 
     def count(group: Any, connection: Any, command: WriteCommand) -> None:
         counted[type(command).__name__] += 1
@@ -72,7 +73,7 @@ async def held(journal: Journal, number: int) -> list[asyncio.Task[Committed]]:
     waiting = []
     for index in range(number):
         waiting.append(asyncio.create_task(send(journal, f"{index:03}")))
-        await until(lambda: len(journal._writer._blocked._waiting) == len(waiting), "it waits")
+        await until(lambda: len(journal._writer._blocked) == len(waiting), "it waits")
     return waiting
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -212,7 +213,7 @@ async def test_a_change_whose_commit_fails_forgets_no_id(tmp_path: Path, change:
     async with opened(options(tmp_path, persist_id_cache=persist)) as journal:
         await send_all(journal, ["a", "b", "c"])
         fail_with(journal, once("COMMIT", sqlite3.SQLITE_IOERR))
-        changes = {
+        changes: dict[str, Callable[[], Awaitable[object]]] = {
             "clear": lambda: journal.clear_id_cache("orders"),
             "resize": lambda: journal.resize_id_cache("orders", 1),
             "delete": lambda: journal.delete_address("orders"),

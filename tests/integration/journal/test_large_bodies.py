@@ -17,7 +17,7 @@ from bridge.journal.sqlite import pages
 from bridge.journal.uploads import UPLOADS_MOST, BodyUpload
 from bridge.journal.values.options import AddressPolicy
 from bridge.journal.values.routing import Destination, Placement, Routing
-from bridge.journal.values.store import Committed, Delivered, Submission, Transaction
+from bridge.journal.values.store import Committed, Delivered, Sent, Transaction
 from bridge.messages.batch import Batch
 from bridge.messages.block import encode_message, pack
 from bridge.messages.message import CHUNK_BYTES, DIGEST_BYTES, LargeBody, LargeBodyApart, Message
@@ -61,7 +61,7 @@ async def commit(
 ) -> Committed:
     """Its message; the upload has ended then."""
     kept = one.kept
-    submission = Submission(address, Message(kept.body, b"key", HEADERS), duplicate_id)
+    submission = Sent.of(address, Message(kept.body, b"key", HEADERS), duplicate_id)
     try:
         return await journal.commit(Transaction((submission,), plain=True, large=kept))
     finally:
@@ -369,7 +369,7 @@ async def test_a_message_whose_body_has_not_come_whole_is_not_stored(tmp_path: P
         kept = one.kept
         one.give_up()
         for claimed in (kept, kept._replace(body=LargeBody(kept.body.size + 1, kept.body.digest))):
-            submission = Submission("orders", Message(claimed.body))
+            submission = Sent.of("orders", Message(claimed.body))
             with pytest.raises(JournalUnavailable, match="send it again"):
                 await journal.commit(Transaction((submission,), plain=True, large=claimed))
         await gone(tmp_path)

@@ -30,7 +30,7 @@ from bridge.journal.values.options import (
     JournalOptions,
     SharedNames,
 )
-from bridge.journal.values.store import Page, Submission
+from bridge.journal.values.store import Page, Sent
 from bridge.messages.addresses import QueueName
 from bridge.messages.message import Message
 from bridge.messages.stream_names import own_log
@@ -83,8 +83,8 @@ async def take_all(queues: SharedQueues) -> None:
         pass
 
 
-def coloured(body: str, colour: str) -> Submission:
-    return Submission("orders", Message(body.encode(), headers=(("colour", colour.encode()),)))
+def coloured(body: str, colour: str) -> Sent:
+    return Sent.of("orders", Message(body.encode(), headers=(("colour", colour.encode()),)))
 
 
 async def test_no_more_than_a_window_is_taken_ahead_of_the_target(tmp_path: Path) -> None:
