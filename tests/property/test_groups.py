@@ -56,7 +56,7 @@ from bridge.journal.rules.large_bodies import ChunkCommand, DropBodyCommand
 from bridge.journal.rules.log_lines import Logbook
 from bridge.journal.rules.moves import read_movable
 from bridge.journal.rules.owners import EVERY_RIGHT, THIS_NODE, Owner
-from bridge.journal.rules.state import Intake, PositionState, State
+from bridge.journal.rules.state import PositionState, State
 from bridge.journal.sqlite.database import FILE_NAME
 from bridge.journal.sqlite.large_bodies import stored_chunks
 from bridge.journal.values.options import (
@@ -68,6 +68,7 @@ from bridge.journal.values.options import (
 )
 from bridge.journal.values.routing import Destination, Placement, Routing
 from bridge.journal.values.store import Acknowledgement, Committed, Sent, Transaction
+from bridge.journal.values.views import Intake
 from bridge.journal.writer.loading import load_state
 from bridge.journal.writer.opening import prepare
 from bridge.journal.writer.rows import write_group

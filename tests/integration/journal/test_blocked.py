@@ -13,9 +13,9 @@ from bridge.errors import Stopping
 from bridge.journal.journal import Journal
 from bridge.journal.rules import dispatch
 from bridge.journal.rules.commands import IntakeCommand, SettleCommand, WriteCommand
-from bridge.journal.rules.state import Intake
 from bridge.journal.values.options import AddressPolicy, BridgeQueue, JournalOptions
 from bridge.journal.values.store import Committed
+from bridge.journal.values.views import Intake
 from bridge.journal.writer import blocked_commands, writer
 from bridge.messages.batch import Batch
 from tests.harness.eventually import until
@@ -24,7 +24,6 @@ from tests.integration.journal.helpers import (
     acknowledgement,
     bodies,
     browsed,
-    consume,
     lease,
     opened,
     options,
@@ -124,7 +123,7 @@ async def test_what_comes_later_waits_behind_those_that_wait(
     async with opened(given(tmp_path)) as journal:
         await filled(journal)
         waiting = await held(journal, 5)
-        await consume(journal)
+        await journal.acknowledge(acknowledgement(await lease(journal)))
         waiting.append(asyncio.create_task(send(journal, "late")))
         await asyncio.gather(*waiting)
         found = await browsed(journal)
