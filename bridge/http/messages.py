@@ -76,13 +76,14 @@ class Messages:
         )
 
     async def _read(self, request: web.Request, address: str, sent: SendHeaders) -> Sent:
-        limit = self._limits.max_message_size
-        if sent.is_event:
-            body = await read_body(request, min(EVENT_BYTES_MAX, limit), self._body_timeout_s)
+        limits, timeout_s = self._limits, self._body_timeout_s
+        if sent.is_event:  # its ID is in its body
+            body = await read_body(request, min(EVENT_BYTES_MAX, limits.max_message_size), timeout_s)
             sent.read_event(body)
-        duplicate_id = sent.duplicate_id(self._limits.max_duplicate_id_size)
-        if not sent.is_event:
-            body = await read_body(request, limit, self._body_timeout_s)
+            duplicate_id = sent.duplicate_id(limits.max_duplicate_id_size)
+        else:
+            duplicate_id = sent.duplicate_id(limits.max_duplicate_id_size)
+            body = await read_body(request, limits.max_message_size, timeout_s)
         message = Message(body, sent.key, tuple(sent.headers), sent.timestamp)
         return Sent.of(address, message, duplicate_id)
 
