@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bridge.journal.journal import Journal
 from bridge.journal.values.options import JournalOptions
-from bridge.journal.values.store import Submission, Transaction
+from bridge.journal.values.store import Sent, Transaction
 from bridge.messages.message import Message
 
 MIB = 1 << 20
@@ -33,11 +33,9 @@ async def fill(directory: Path, megabytes: int, ids: int) -> None:
     await journal.create_queue("orders", "readers", "earliest")
     body = Message(bytes(1000))
     for _ in range(megabytes):
-        await journal.commit(Transaction([Submission("orders", body)] * TRANSACTION))
+        await journal.commit(Transaction([Sent.of("orders", body)] * TRANSACTION))
     for first in range(0, ids, TRANSACTION):
-        named = [
-            Submission("named", body, b"id-%013d" % place) for place in range(first, first + TRANSACTION)
-        ]
+        named = [Sent.of("named", body, b"id-%013d" % place) for place in range(first, first + TRANSACTION)]
         await journal.commit(Transaction(named))
     await journal.close()
 

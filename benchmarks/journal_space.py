@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bridge.journal.journal import Journal
 from bridge.journal.values.options import AddressPolicy, JournalOptions
-from bridge.journal.values.store import Submission, Transaction
+from bridge.journal.values.store import Sent, Transaction
 from bridge.messages.message import Message
 
 MIB = 1 << 20
@@ -31,7 +31,7 @@ class Sender:
         self.stopped = False
 
     async def run(self) -> None:
-        message = [Submission("others", Message(bytes(1000)))]
+        message = [Sent.of("others", Message(bytes(1000)))]
         while not self.stopped:
             started = time.perf_counter()
             await self._journal.commit(Transaction(message, plain=True))
@@ -78,7 +78,7 @@ async def fill(journal: Journal, megabytes: int) -> None:
     message = Message(bytes(1000))
     for number in range(megabytes):
         address = "kept" if number % KEPT_EVERY == 0 else "orders"
-        await journal.commit(Transaction([Submission(address, message)] * TRANSACTION))
+        await journal.commit(Transaction([Sent.of(address, message)] * TRANSACTION))
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from bridge.http.limits import (
     Limits,
 )
 from bridge.http.send_headers import SendHeaders
-from bridge.journal.values.store import Committed, Store, Submission, Transaction
+from bridge.journal.values.store import Committed, Sent, Store, Transaction
 from bridge.messages.addresses import check_name, check_readable
 from bridge.messages.block import KeptBody
 from bridge.messages.message import CHUNK_BYTES, LargeBody, Message
@@ -57,20 +57,13 @@ class Messages:
         check_name(address)
         principal.check_send(address)
         sent = SendHeaders(request.raw_headers)
-        body: bytes | None = None
-        if sent.is_event:
-            limit = min(EVENT_BYTES_MAX, self._limits.max_message_size)
-            body = await read_body(request, limit, self._body_timeout_s)
-            sent.read_event(body)
-        duplicate_id = sent.duplicate_id(self._limits.max_duplicate_id_size)
-        if body is None and may_be_large(request, self._limits.min_large_message_size):
-            committed = await self._commit_large(request, address, sent, duplicate_id)
+        if not sent.is_event and may_be_large(request, self._limits.min_large_message_size):
+            committed = await self._commit_large(request, address, sent)
         else:
-            if body is None:
-                body = await read_body(request, self._limits.max_message_size, self._body_timeout_s)
-            message = Message(body, sent.key, tuple(sent.headers), sent.timestamp)
-            submission = Submission(address, message, duplicate_id)
-            committed = await self._store.commit(Transaction((submission,), plain=True))
+            # Bound to no name: while it waits for room, a message is held in one form.
+            committed = await self._store.commit(
+                Transaction((await self._read(request, address, sent),), plain=True)
+            )
         if not committed.stored:
             return _verdict(_DUPLICATE, {"verdict": "duplicate"}, msgpack=sent.msgpack)
         positions = committed.positions.get(address)
@@ -82,12 +75,23 @@ class Messages:
             msgpack=sent.msgpack,
         )
 
-    async def _commit_large(
-        self, request: web.Request, address: str, sent: SendHeaders, duplicate_id: bytes | None
-    ) -> Committed:
+    async def _read(self, request: web.Request, address: str, sent: SendHeaders) -> Sent:
+        limits, timeout_s = self._limits, self._body_timeout_s
+        if sent.is_event:  # its ID is in its body
+            body = await read_body(request, min(EVENT_BYTES_MAX, limits.max_message_size), timeout_s)
+            sent.read_event(body)
+            duplicate_id = sent.duplicate_id(limits.max_duplicate_id_size)
+        else:
+            duplicate_id = sent.duplicate_id(limits.max_duplicate_id_size)
+            body = await read_body(request, limits.max_message_size, timeout_s)
+        message = Message(body, sent.key, tuple(sent.headers), sent.timestamp)
+        return Sent.of(address, message, duplicate_id)
+
+    async def _commit_large(self, request: web.Request, address: str, sent: SendHeaders) -> Committed:
         """Store a message whose body is stored in chunks, as it comes; one that turns out to be small, as any
         other.
         """
+        duplicate_id = sent.duplicate_id(self._limits.max_duplicate_id_size)
         incoming = IncomingBody(request, self._limits.max_message_size, self._body_timeout_s)
         chunk = await incoming.chunk()
         body: bytes | LargeBody = chunk
@@ -104,8 +108,10 @@ class Messages:
                 large = upload.kept
                 body = large.body
             message = Message(body, sent.key, tuple(sent.headers), sent.timestamp)
-            submission = Submission(address, message, duplicate_id)
-            return await self._store.commit(Transaction((submission,), plain=True, large=large))
+            transaction = Transaction((Sent.of(address, message, duplicate_id),), plain=True, large=large)
+            del message
+            chunk = body = b""
+            return await self._store.commit(transaction)
         finally:
             chunk = body = b""  # an error that is kept keeps this frame
             connection.upload = None

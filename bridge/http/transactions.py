@@ -32,8 +32,9 @@ from bridge.http.limits import (
     Limits,
 )
 from bridge.http.send_headers import check_id
-from bridge.journal.values.store import Acknowledgement, Store, Submission, Transaction
+from bridge.journal.values.store import Acknowledgement, Sent, Store, Transaction
 from bridge.messages.addresses import check_name
+from bridge.messages.block import encode_to_hold
 from bridge.messages.message import Header, Message, headers_size
 from bridge.runtime.fault_injection import crash_point
 from dedup.ids import ID_HEADERS
@@ -55,15 +56,7 @@ class Transactions:
 
     async def commit(self, request: web.Request, principal: Principal) -> Answer:
         """Handles ``POST``."""
-        body, msgpack = await read_content(request, self._limits.transaction_size, self._body_timeout_s)
-        if len(body) <= TRANSACTION_PIECE_BYTES:
-            given: JsonTransaction | MsgpackTransaction = _DECODER.decode(body, msgpack=msgpack)
-            _check_counts(given)
-            submissions = self._submissions(given.messages, principal)
-            transaction = self._transaction(given, submissions, principal)
-        else:
-            transaction = await self._in_pieces(body, principal, msgpack=msgpack)
-        del body
+        transaction = await self._read(request, principal)
         committed = await self._store.commit(transaction)
         skip = transaction.on_duplicate == "skip"
         msgpack = wants_msgpack(request)
@@ -76,54 +69,64 @@ class Transactions:
         crash_point("http.before-answer")
         return answer(value, msgpack=msgpack)
 
+    async def _read(self, request: web.Request, principal: Principal) -> Transaction:
+        """The transaction of the request's body; of that and its parts nothing else is held."""
+        body, msgpack = await read_content(request, self._limits.transaction_size, self._body_timeout_s)
+        if len(body) > TRANSACTION_PIECE_BYTES:
+            return await self._in_pieces(body, principal, msgpack=msgpack)
+        given: JsonTransaction | MsgpackTransaction = _DECODER.decode(body, msgpack=msgpack)
+        _check_counts(given)
+        return self._transaction(given, self._sent(given.messages, principal), principal)
+
     async def _in_pieces(self, body: bytes, principal: Principal, *, msgpack: bool) -> Transaction:
         """Decode a large transaction in pieces: decoding 64 MiB at once took up to 6 s, in which nothing else
         was served.
         """
         given: JsonParts | MsgpackParts = _PARTS.decode(body, msgpack=msgpack)
         _check_counts(given)
-        submissions: list[Submission] = []
+        sent: list[Sent] = []
         piece: list[JsonMessage | MsgpackMessage] = []
         size = 0
         for index, part in enumerate(given.messages):
             piece.append(_MESSAGE.decode(part, msgpack=msgpack, within=f"messages[{index}]"))
             size += len(memoryview(part))
             if size >= TRANSACTION_PIECE_BYTES:
-                submissions += self._submissions(piece, principal, len(submissions))
+                sent += self._sent(piece, principal, len(sent))
                 piece, size = [], 0
                 await asyncio.sleep(0)
-        submissions += self._submissions(piece, principal, len(submissions))
-        return self._transaction(given, submissions, principal)
+        sent += self._sent(piece, principal, len(sent))
+        return self._transaction(given, sent, principal)
 
-    def _transaction(self, given: _Given, submissions: list[Submission], principal: Principal) -> Transaction:
+    def _transaction(self, given: _Given, sent: list[Sent], principal: Principal) -> Transaction:
         duplicate_id = None
         if given.duplicate_id is not None:
             duplicate_id = self._id(given.duplicate_id, "duplicate-id")
         return Transaction(
-            submissions,
+            sent,
             duplicate_id,
             given.on_duplicate,
             _acknowledgements(given.acknowledge, principal),
         )
 
-    def _submissions(
+    def _sent(
         self, entries: Sequence[JsonMessage | MsgpackMessage], principal: Principal, first: int = 0
-    ) -> list[Submission]:
+    ) -> list[Sent]:
         """The messages, of which `first` is the number of the first one.
 
         Values that are the same for each message are computed once, outside the loop.
         """
         size_max = self._limits.whole_message_size
-        submissions: list[Submission] = []
-        append = submissions.append
+        sent: list[Sent] = []
+        append = sent.append
         checked: str | None = None
+        shared = ""
         for index, entry in enumerate(entries, first):
             address = entry.address
             if address != checked:
                 key = f"messages[{index}].address"
                 check_name(address, key)
                 principal.check_send(address, key)
-                checked = address
+                checked = shared = address
             body = entry.body
             if entry.body_base64 is not UNSET or body is UNSET:
                 body = _only_body(entry, index)
@@ -144,8 +147,8 @@ class Transactions:
             duplicate_id = entry.duplicate_id
             if duplicate_id is not None or headers:
                 duplicate_id = self._message_id(duplicate_id, headers, f"messages[{index}]")
-            append(Submission(address, message, duplicate_id))
-        return submissions
+            append(Sent(shared, encode_to_hold(message), duplicate_id))
+        return sent
 
     def _check_key_and_headers(self, index: int, key: bytes | None, headers: Sequence[Header]) -> None:
         """Refuse a key and headers that a POST could not have, either. Raises: MessageTooLarge."""

@@ -118,11 +118,11 @@ class Counts:
             self.of_address[address].stored += last - first + 1
         for address, count in committed.elsewhere.items():
             self.of_address[address].stored += count
-        submissions = command.transaction.submissions
+        sent = command.transaction.sent
         if not committed.stored:
-            self._count_repeated([submission.address for submission in submissions])
+            self._count_repeated([one.address for one in sent])
         elif committed.skipped:
-            self._count_repeated([submissions[index].address for index in committed.skipped])
+            self._count_repeated([sent[index].address for index in committed.skipped])
 
     def _count_repeated(self, addresses: Sequence[str]) -> None:
         for address in addresses:

@@ -60,7 +60,7 @@ from bridge.journal.writer.disk_full import Room
 from bridge.journal.writer.opening import Identity, prepare
 from bridge.journal.writer.publishing import everything
 from bridge.journal.writer.writer import Writer
-from bridge.messages.block import KeptBody, encode_message
+from bridge.messages.block import KeptBody
 from bridge.runtime.clock import Clock, SystemClock
 
 U = TypeVar("U", bound=WriteCommand)
@@ -244,23 +244,25 @@ class Journal:
 
     async def commit(self, transaction: Transaction) -> Committed:
         """Store a transaction (see `bridge.journal.values.store.Store.commit`)."""
-        encoded = [encode_message(submission.message) for submission in transaction.submissions]
-        size = sum(map(len, encoded))
+        size = sum([one.held_bytes for one in transaction.sent])
         waiting = self._waiting_bytes - self._writer.blocked_bytes
         if waiting > 0 and waiting + size > INBOX_BYTES:
             raise TooBusy(f"{waiting} bytes wait for a commit", limit=INBOX_BYTES, found=waiting + size)
         # Bound to no name: an error refers to this frame, and the command and its future refer to the error.
         committed: Committed = await self.send(
-            CommitCommand, transaction=transaction, encoded=encoded, size=size, deadline_ms=self.deadline_ms()
+            CommitCommand, transaction=transaction, size=size, deadline_ms=self.deadline_ms()
         ).future
         return committed
 
     def upload(self, address: str, whole_size: int) -> BodyUpload:
         """A large body on its way in (see `bridge.journal.values.store.Store.upload`)."""
-        return self._uploads.begin(address, whole_size, self.deadline_ms)
+        known = address if self.options.router is None else ""
+        return self._uploads.begin(known, whole_size, self.deadline_ms)
 
     def upload_of_bridge(self, address: str, whole_size: int, longest_wait_ms: int) -> BodyUpload:
-        """The same for a bridge, each of whose chunks waits for room so long at most."""
+        """The same for a bridge, each of whose chunks waits for room so long at most. `address` is empty
+        where its messages say what they are for.
+        """
         deadline_ms = lambda: min(self.deadline_ms(), self.clock.monotonic_ms() + longest_wait_ms)  # noqa: E731
         return self._uploads.begin(address, whole_size, deadline_ms, from_client=False)
 

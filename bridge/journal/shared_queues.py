@@ -166,6 +166,8 @@ class SharedQueues:
             grant: Grant | None = await command.future
         except (AddressNotFound, QueueNotFound):
             return False  # it is gone
+        if queue.choice is not None and command.left_now is not None:
+            queue.choice.seen = command.left_now
         if grant is None:
             if command.retry_ms is not None:
                 queue.look_at_ms = self.journal.lease_now_ms + command.retry_ms

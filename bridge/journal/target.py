@@ -127,7 +127,8 @@ class JournalTarget:
         opened = self._open.get(stream)
         if opened is None:
             raise TargetUnavailable(f"{stream} is not open", key="stream", found=stream)
-        return self._journal.upload_of_bridge(opened.stream.target_address, size, BLOCKED_MS)
+        address = "" if self._places else opened.stream.target_address
+        return self._journal.upload_of_bridge(address, size, BLOCKED_MS)
 
     async def lost(self) -> None:
         """Wait until `close`: no connection lies between this target and its journal.

@@ -31,7 +31,8 @@ class Uploads:
     def begin(
         self, address: str, whole_size: int, deadline_ms: Callable[[], int], *, from_client: bool = True
     ) -> BodyUpload:
-        """A body of a message for `address`; `whole_size` bytes of it are known to come.
+        """A body of a message for `address`, empty where that is not known yet (`ChunkCommand.address`);
+        `whole_size` bytes of it are known to come.
 
         `deadline_ms` says until when a chunk may wait for room.
         """

@@ -18,7 +18,7 @@ from bridge.journal.batching import Cutter
 from bridge.journal.journal import Journal
 from bridge.journal.source import JournalSource
 from bridge.journal.values.options import BridgeQueue, BridgeSelection, JournalOptions
-from bridge.journal.values.store import Submission, Transaction
+from bridge.journal.values.store import Sent, Transaction
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
 from bridge.messages.block import encode_message
@@ -99,7 +99,7 @@ class JournalOrigin:
         for size in itertools.cycle((1, 5, 2)):  # blocks of one message and of several
             if not values:
                 return positions
-            together = [Submission(address, Message(body)) for body in values[:size]]
+            together = [Sent.of(address, Message(body)) for body in values[:size]]
             del values[:size]
             first, last = (await self.journal.commit(Transaction(together))).positions[address]
             positions.extend(range(first, last + 1))

@@ -16,7 +16,7 @@ from bridge.errors import Fenced, OutOfSequence, TargetUnavailable
 from bridge.journal.journal import Journal
 from bridge.journal.target import JournalTarget
 from bridge.journal.values.options import AddressPolicy, JournalOptions
-from bridge.journal.values.store import Submission, Transaction
+from bridge.journal.values.store import Sent, Transaction
 from bridge.link import limits
 from bridge.link.correspondent import LinkEnd
 from bridge.link.frames import Hello
@@ -112,7 +112,7 @@ class JournalStore:
         ]
 
     async def fill(self, address: str) -> None:
-        await self.journal.commit(Transaction([Submission(address, Message(b"x" * (SMALL_BYTES - 50)))]))
+        await self.journal.commit(Transaction([Sent.of(address, Message(b"x" * (SMALL_BYTES - 50)))]))
         self.filling[address] = 1
 
     async def make_room(self, address: str) -> None:

@@ -149,8 +149,8 @@ class MemoryStore:
                 self.held -= 1
         if self.fails_with is not None:
             raise self.fails_with
-        submissions = transaction.submissions
-        addresses = {submission.address: self._to_send(submission.address) for submission in submissions}
+        sent = transaction.sent
+        addresses = {submission.address: self._to_send(submission.address) for submission in sent}
         addresses = addresses or self._settled_at(transaction)
         own = transaction.duplicate_id
         if own is not None and any(own in address.ids for address in addresses.values()):
@@ -161,9 +161,7 @@ class MemoryStore:
         if known and transaction.plain:
             return Committed(stored=False)
         if known and transaction.on_duplicate == "reject":
-            rejected = tuple(
-                (index, submissions[index].address, submissions[index].duplicate_id or b"") for index in known
-            )
+            rejected = tuple((index, sent[index].address, sent[index].duplicate_id or b"") for index in known)
             raise DuplicateIdRejected("known IDs", duplicates=rejected)
         positions = self._store(transaction, set(known))
         if own is not None:
@@ -178,7 +176,7 @@ class MemoryStore:
         """Indices whose ID is in the cache, or came earlier in the same transaction."""
         seen: set[tuple[str, bytes]] = set()
         known = []
-        for index, submission in enumerate(transaction.submissions):
+        for index, submission in enumerate(transaction.sent):
             if submission.duplicate_id is None:
                 continue
             place = (submission.address, submission.duplicate_id)
@@ -189,7 +187,7 @@ class MemoryStore:
 
     def _store(self, transaction: Transaction, left_out: set[int]) -> dict[str, tuple[int, int]]:
         by_address: dict[str, list[int]] = {}
-        for index, submission in enumerate(transaction.submissions):
+        for index, submission in enumerate(transaction.sent):
             if index not in left_out:
                 by_address.setdefault(submission.address, []).append(index)
         positions = {}
@@ -197,7 +195,7 @@ class MemoryStore:
             address = self._addresses[name]
             first = self._next
             for index in indices:
-                submission = transaction.submissions[index]
+                submission = transaction.sent[index]
                 delivered = Delivered(self._next, self._whole(submission.message), submission.duplicate_id)
                 address.messages[self._next] = delivered
                 for queue in address.queues.values():

@@ -27,7 +27,7 @@ from bridge.journal.rules.commands import MoveCommand
 from bridge.journal.rules.moves import read_movable
 from bridge.journal.values.routes import EVERY, QueueSet
 from bridge.journal.values.routing import Destination, Placement, Routing
-from bridge.journal.values.store import Acknowledgement, Page, Submission, Transaction
+from bridge.journal.values.store import Acknowledgement, Page, Sent, Transaction
 from bridge.messages import value_runs
 from bridge.messages.batch import Batch
 from bridge.messages.block import encode_message, pack
@@ -126,11 +126,11 @@ class World:
 
     async def send(self, *acknowledgements: Acknowledgement) -> None:
         made = self.make()
-        submissions = [Submission(ADDRESS, message) for message, _, _ in made]
+        sent = [Sent.of(ADDRESS, message) for message, _, _ in made]
         if self.rng.random() < 0.3:  # another address's positions lie between
-            submissions.insert(self.rng.randrange(len(submissions) + 1), Submission("other", Message(b"x")))
+            sent.insert(self.rng.randrange(len(sent) + 1), Sent.of("other", Message(b"x")))
         committed = await self.journal.commit(
-            Transaction(submissions, acknowledgements=acknowledgements, plain=False)
+            Transaction(sent, acknowledgements=acknowledgements, plain=False)
         )
         first, last = committed.positions[ADDRESS]
         for position, one, names in zip(range(first, last + 1), made, self.placed, strict=True):
@@ -190,7 +190,7 @@ class World:
         """A transaction that the file refuses: nothing of it counts, and the state is loaded again."""
         fail_with(self.journal, once("INSERT INTO blocks", sqlite3.SQLITE_IOERR))
         with pytest.raises(JournalUnavailable):
-            await self.journal.commit(Transaction([Submission(ADDRESS, Message(b"lost"))] * 3))
+            await self.journal.commit(Transaction([Sent.of(ADDRESS, Message(b"lost"))] * 3))
         await self.send()  # with the file opened again
 
     # -- readers

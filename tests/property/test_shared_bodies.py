@@ -18,7 +18,7 @@ from bridge.errors import JournalUnavailable
 from bridge.journal.journal import Journal
 from bridge.journal.target import JournalTarget
 from bridge.journal.values.routing import Destination, Placement, Routing
-from bridge.journal.values.store import Submission, Transaction
+from bridge.journal.values.store import Sent, Transaction
 from bridge.messages.message import Message
 from tests.fakes.routing import Routed
 from tests.harness.eventually import until
@@ -84,11 +84,11 @@ class World:
             kind = same if self.rng.random() < 0.8 else self.rng.choice("01234567")
             body = f"{kind}-{self.sent}" + "." * self.rng.choice((1, 10, 30 * KIB, 101 * KIB))
             self.sent += 1
-            made.append(Submission("orders", Message(body.encode())))
+            made.append(Sent.of("orders", Message(body.encode())))
         return Transaction(made)
 
     def takes(self, transaction: Transaction) -> None:
-        for submission in transaction.submissions:
+        for submission in transaction.sent:
             for log in logs_of(submission.message):
                 self.waiting[log].append((submission.message.whole or b"").decode())
 

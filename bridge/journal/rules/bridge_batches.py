@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Set
-from typing import Annotated
+from collections.abc import Sequence, Set
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -23,9 +23,11 @@ from bridge.journal.rules.commands import (
 )
 from bridge.journal.rules.commit_group import Blocked, Group
 from bridge.journal.rules.handover import check_open
+from bridge.journal.rules.placement import Parcel, Parcels
 from bridge.journal.rules.state import PositionState, SettledState
 from bridge.journal.values.options import bridge_queue_name
 from bridge.journal.values.queue_cursor import Cursor, common
+from bridge.journal.values.routing import Destination
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
 from bridge.messages.block import Block, FreshBlock, KeptBody, encoded_size
@@ -100,15 +102,15 @@ def deliver(group: Group, command: DeliverCommand) -> None:
         command.result = _receipt(group, batch, Verdict.DUPLICATE, judgement.next, duplicates=batch.count)
         return
     fresh = batch.after(judgement.start)
-    refusal = _refusal(group, command.address, fresh)
-    if refusal is not None:
-        place, reason = refusal
+    taken = _refusal(group, command.address, fresh) or _take(group, command, fresh)
+    if isinstance(taken, _Refusal):
+        place, reason = taken
         position.refused_epoch = command.epoch
         command.result = Receipt(
             batch.stream, Verdict.REFUSED, position.next or 0, place, reason, committed=group.now_ms
         )
         return
-    rejected = _take(group, command, fresh)
+    rejected = taken
     if position.next is None:
         group.state.brought.add((command.bridge, source_of(batch.stream)))
     position.next, position.run, position.checksum = batch.upto, command.run, batch.checksum
@@ -179,7 +181,15 @@ def _current(group: Group, command: DeliverCommand) -> PositionState:
     return position
 
 
-def _take(group: Group, command: DeliverCommand, fresh: Batch) -> Set[int]:
+class _Refusal(NamedTuple):
+    """A message that can never be stored here."""
+
+    position: int
+    #: The rule.
+    reason: str
+
+
+def _take(group: Group, command: DeliverCommand, fresh: Batch) -> Set[int] | _Refusal:
     """Store the batch's messages; answers the indices of those left out, by known IDs or as `present`.
 
     Raises: AddressNotFound, AddressFull, Blocked.
@@ -188,27 +198,33 @@ def _take(group: Group, command: DeliverCommand, fresh: Batch) -> Set[int]:
     if block is None:
         return frozenset()
     rejected = _present(fresh.runs, command.present)
-    kept = block.without(rejected) if rejected else block
-    if kept is not None and kept.queues:
-        placed = placing.place(group, command, fresh, kept, rejected)
-        placed.require_room(group)
-        if placed.here is not None:
-            group.require_room(command.address, placed.here.largest_whole)
-        placed.store(group)
-        kept = placed.here
-    if kept is None:
-        return rejected
-    group.require_room(command.address, kept.largest_whole)
-    address = group.require_address(command.address, command.routing_type)
-    if command.check_ids and kept.ids and address.cache.capacity:
-        asked = [(index, value) for index, value in block.ids if index not in rejected]
-        known = [asked[place] for place in group.accept(address.name, [value for _, value in asked])]
-        if known:
-            group.log.duplicate(address.name, [value for _, value in known])
-            rejected |= {index for index, _ in known}
-            kept = block.without(rejected)
-    if kept is not None:
-        group.arrivals_of(address).add_block(kept, command.came)
+    here = block.without(rejected) if rejected else block
+    #: The indices in the block of the messages of `here`.
+    indices: Sequence[int] = range(block.count)
+    if rejected:
+        indices = [index for index in indices if index not in rejected]
+    parcels: list[Parcel] = []
+    if here is not None and here.queues:
+        try:
+            here, chosen, others = placing.place(group, command, fresh, here, rejected)
+        except placing.TooLargeThere as refused:
+            return _Refusal(next(run_arithmetic.at(fresh.runs, (indices[refused.index],))), str(refused))
+        indices = [indices[index] for index in chosen]
+        parcels += others
+    own = [] if here is None else [Parcel(Destination(command.address), here, command.came)]
+    Parcels([*parcels, *own]).require_room(group)
+    if here is not None:
+        address = group.require_address(command.address, command.routing_type)
+        if command.check_ids and here.ids and address.cache.capacity:
+            asked = here.ids
+            known = [asked[place] for place in group.accept(address.name, [value for _, value in asked])]
+            if known:
+                group.log.duplicate(address.name, [value for _, value in known])
+                rejected |= {indices[index] for index, _ in known}
+                here = here.without(index for index, _ in known)
+        if here is not None:
+            parcels.append(Parcel(Destination(command.address), here, command.came))
+    Parcels(parcels).store(group)
     return rejected
 
 
@@ -219,8 +235,10 @@ def _present(runs: Runs, present: Set[int]) -> Set[int]:
     return {index for index, place in enumerate(run_arithmetic.positions(runs)) if place in present}
 
 
-def _refusal(group: Group, name: str, batch: Batch) -> tuple[int, str] | None:
-    """The first position whose message can never be stored here, and the rule; None: there is none."""
+def _refusal(group: Group, name: str, batch: Batch) -> _Refusal | None:
+    """The first message that can never be stored, wherever it goes, or at this address where all go there;
+    None: there is none.
+    """
     block = batch.block
     if block is None:
         return None
@@ -228,32 +246,37 @@ def _refusal(group: Group, name: str, batch: Batch) -> tuple[int, str] | None:
     return min(found, default=None)
 
 
-def _bad_id(group: Group, batch: Batch, block: Block) -> tuple[int, str] | None:
+def _bad_id(group: Group, batch: Batch, block: Block) -> _Refusal | None:
     """The first message whose producer's ID is one that no client may set."""
     most = group.options.max_id_bytes
     for index, value in block.ids:
         if not 1 <= len(value) <= most:
             rule = f"INVALID_DUPLICATE_ID: an ID has 1 to {most} bytes; found {len(value)}"
-            return next(run_arithmetic.at(batch.runs, (index,))), rule
+            return _Refusal(next(run_arithmetic.at(batch.runs, (index,))), rule)
     return None
 
 
-def _too_large(group: Group, name: str, batch: Batch, block: Block) -> tuple[int, str] | None:
-    """The first message above what a message, or the address, may hold."""
+def _too_large(group: Group, name: str, batch: Batch, block: Block) -> _Refusal | None:
+    """The first message above what a message, or the address, may hold. Of messages that name their places,
+    `placing` asks each place.
+    """
     body_limit, address_limit = group.options.max_message_bytes, group.policy(name).max_size_bytes
-    if block.largest_whole <= min(body_limit, address_limit):
+    limits = (body_limit,) if block.queues else (body_limit, address_limit)
+    if block.largest_whole <= min(limits):
         return None
     encoded_limit = body_limit + MESSAGE_SLACK
     for place, message in zip(run_arithmetic.positions(batch.runs), block.messages(), strict=True):
         size = len(message.body or b"")
         if size > body_limit:
-            return place, f"MESSAGE_TOO_LARGE: the body has {size} bytes; the target takes {body_limit}"
+            return _Refusal(
+                place, f"MESSAGE_TOO_LARGE: the body has {size} bytes; the target takes {body_limit}"
+            )
         size = encoded_size(message)
         if size > encoded_limit:
             rule = f"the target takes {encoded_limit} with key and headers"
-            return place, f"MESSAGE_TOO_LARGE: {size} bytes; {rule}"
-        if size > address_limit:
-            return place, f"MESSAGE_TOO_LARGE: {size} bytes; {name} holds at most {address_limit}"
+            return _Refusal(place, f"MESSAGE_TOO_LARGE: {size} bytes; {rule}")
+        if size > address_limit and not block.queues:
+            return _Refusal(place, f"MESSAGE_TOO_LARGE: {size} bytes; {name} holds at most {address_limit}")
     return None
 
 

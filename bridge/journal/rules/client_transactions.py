@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from bridge.errors import DuplicateIdRejected, StaleLease
 from bridge.journal.rules import routing
 from bridge.journal.rules.commands import CommitCommand
 from bridge.journal.rules.commit_group import Group, Pending
-from bridge.journal.rules.routing import Placements
-from bridge.journal.rules.state import AddressState, QueueState
+from bridge.journal.rules.placement import ClientMessages, Parcel, Parcels
+from bridge.journal.rules.routing import Chosen
+from bridge.journal.rules.state import QueueState
 from bridge.journal.values.routes import QueueSet
-from bridge.journal.values.routing import Destination, Placement
+from bridge.journal.values.routing import Destination
 from bridge.journal.values.store import Acknowledgement, Committed, Transaction
 from bridge.messages.block import IndexedId
 from dedup.cache import repeated
@@ -39,14 +41,14 @@ def commit(group: Group, command: CommitCommand) -> None:
     if _is_known(group, command, by_address):
         command.result = Committed(stored=False)
         return
-    known = _known_submissions(group, command, by_address)
+    known = _known_messages(group, command, by_address)
     if known and transaction.on_duplicate == "reject":
         _log(group, known)
         if transaction.plain:
             command.result = Committed(stored=False)
             return
         raise DuplicateIdRejected(
-            f"{len(known)} of {len(transaction.submissions)} messages carry a duplicate ID that is known",
+            f"{len(known)} of {len(transaction.sent)} messages carry a duplicate ID that is known",
             duplicates=tuple(sorted(known)),
         )
     pending = Pending(command)
@@ -56,15 +58,14 @@ def commit(group: Group, command: CommitCommand) -> None:
         by_address = {
             name: [index for index in indices if index not in skipped] for name, indices in by_address.items()
         }
-    placements: Placements = {}
-    if group.options.router is not None:
-        placements = routing.place(group, group.options.router, transaction, by_address)
-    _require_room(group, command, by_address, placements)
+    placed = _placed(group, command, by_address)
+    for parcels, _ in placed.values():
+        parcels.require_room(group)
     if transaction.acknowledgements:
         queues = _leased(group, transaction.acknowledgements)
         _settle(group, queues, transaction.acknowledgements)
     for name, indices in by_address.items():
-        _accept(group, pending, name, indices, placements.get(name))
+        _accept(group, pending, name, indices, placed[name])
     _log(group, known)
     group.pending.append(pending)
 
@@ -72,6 +73,7 @@ def commit(group: Group, command: CommitCommand) -> None:
 def _settle(group: Group, queues: Sequence[QueueState], acknowledgements: Sequence[Acknowledgement]) -> None:
     """Settle the leases of these queues; what an acknowledgement leaves is free again."""
     for queue, acknowledgement in zip(queues, acknowledgements, strict=True):
+        group.expire_leases(group.state.addresses[acknowledgement.address], queue)
         queue.acknowledge(acknowledgement.lease, acknowledgement.upto)
         group.change_queue(group.state.addresses[acknowledgement.address], queue)
         if acknowledgement.upto is not None:
@@ -83,11 +85,11 @@ def _by_address(transaction: Transaction) -> ByAddress:
 
     A transaction of acknowledgements alone is known, by its ID, at the addresses where it settles.
     """
-    if not transaction.submissions:
+    if not transaction.sent:
         return {acknowledgement.address: [] for acknowledgement in transaction.acknowledgements}
     by_address: ByAddress = {}
-    for index, submission in enumerate(transaction.submissions):
-        by_address.setdefault(submission.address, []).append(index)
+    for index, one in enumerate(transaction.sent):
+        by_address.setdefault(one.address, []).append(index)
     return by_address
 
 
@@ -105,13 +107,13 @@ def _is_known(group: Group, command: CommitCommand, by_address: ByAddress) -> bo
     return True
 
 
-def _known_submissions(group: Group, command: CommitCommand, by_address: ByAddress) -> list[Known]:
+def _known_messages(group: Group, command: CommitCommand, by_address: ByAddress) -> list[Known]:
     """Messages whose ID is known at their address, or stands in the transaction for a second time."""
     found: list[Known] = []
     for name, indices in by_address.items():
         with_ids: list[IndexedId] = []
         for index in indices:
-            value = command.transaction.submissions[index].duplicate_id
+            value = command.transaction.sent[index].duplicate_id
             if value is not None:
                 with_ids.append((index, value))
         if not with_ids or not group.cache_capacity(name):
@@ -137,9 +139,8 @@ def _leased(group: Group, acknowledgements: Sequence[Acknowledgement]) -> list[Q
     seen: set[tuple[str, str, str]] = set()
     for wanted in acknowledgements:
         queue = group.require_queue(wanted.address, wanted.queue)
-        group.expire_leases(group.state.addresses[wanted.address], queue)
         key = (wanted.address, wanted.queue, wanted.lease)
-        if wanted.lease not in queue.cursor.leases or key in seen:
+        if key in seen or not group.has_lease(queue, wanted.lease):
             raise stale_lease(wanted)
         seen.add(key)
         queues.append(queue)
@@ -155,88 +156,65 @@ def stale_lease(wanted: Acknowledgement) -> StaleLease:
     )
 
 
-def _require_room(group: Group, command: CommitCommand, by_address: ByAddress, placed: Placements) -> None:
-    """Check that every address takes its messages. Raises: AddressNotFound, AddressFull, MessageTooLarge,
-    Blocked.
+class _Placed(NamedTuple):
+    """The messages for one address."""
+
+    parcels: Parcels
+    #: Whether a router says where they are stored.
+    is_routed: bool
+
+
+def _placed(group: Group, command: CommitCommand, by_address: ByAddress) -> dict[str, _Placed]:
+    """By address, its messages at the places that the router has given them, or at the address.
+
+    Raises:
+        AddressNotFound: there would be too many addresses. JournalUnavailable: the router failed.
     """
+    transaction, router = command.transaction, group.options.router
+    placements = {} if router is None else routing.place(group, router, transaction, by_address)
+    placed = {}
     for name, indices in by_address.items():
-        if name in placed:
-            largest: dict[Destination, int] = {}
-            for destination, chosen in placed[name]:
-                largest[destination] = max(largest.get(destination, 0), _largest(command, chosen))
-            routing.require_room(group, largest)
-        elif indices:
-            group.require_room(name, _largest(command, indices))
+        if name in placements:
+            chosen: Iterable[Chosen] = routing.by_address(placements[name])
+        else:
+            chosen = (Chosen(Destination(name), indices, None),) if indices else ()
+        parcels = [Parcel(to, _messages(command, places, sets)) for to, places, sets in chosen]
+        placed[name] = _Placed(Parcels(parcels), name in placements)
+    return placed
 
 
-def _largest(command: CommitCommand, indices: Sequence[int]) -> int:
-    """Bytes of the largest of these messages, encoded, with a large body."""
-    large = command.transaction.large
-    beside = 0 if large is None else large.body.size
-    return max([len(command.encoded[index]) for index in indices], default=0) + beside
+def _messages(
+    command: CommitCommand, indices: Sequence[int], sets: Sequence[QueueSet] | None
+) -> ClientMessages:
+    transaction = command.transaction
+    encoded = [transaction.sent[index].encoded for index in indices]
+    return ClientMessages(encoded, _ids(transaction, indices), sets, transaction.large)
 
 
-def _accept(
-    group: Group, pending: Pending, name: str, indices: list[int], placements: Sequence[Placement] | None
-) -> None:
+def _accept(group: Group, pending: Pending, name: str, indices: Sequence[int], placed: _Placed) -> None:
     """Take the messages for one address: their IDs are remembered there, wherever they are stored."""
     transaction = pending.command.transaction
-    address = group.require_address(name, bare=placements is not None)
-    ids = _ids(transaction, indices)
-    values = [value for _, value in ids]
+    group.require_address(name, bare=placed.is_routed)
+    values = [value for _, value in _ids(transaction, indices)]
     own = transaction.duplicate_id
     if own is not None and own not in values:
         values.append(own)
     group.remember(name, values)
-    if placements is not None:
-        _store_placed(group, pending, name, len(indices), placements)
-    elif indices:
-        pending.offsets[name] = _store(group, pending.command, address, indices, ids)
+    if placed.is_routed:
+        pending.elsewhere[name] = len(indices)
+    parcels = placed.parcels
+    for (to, messages, _), before in zip(parcels.parcels, parcels.store(group), strict=True):
+        assert isinstance(messages, ClientMessages)
+        if to.address == name and len(messages.encoded) == len(indices):
+            pending.elsewhere.pop(name, None)
+            pending.offsets[name] = (before, len(indices))
 
 
 def _ids(transaction: Transaction, indices: Sequence[int]) -> list[IndexedId]:
     """The producers' IDs of the messages at `indices`, by their places among them."""
     ids: list[IndexedId] = []
     for offset, index in enumerate(indices):
-        value = transaction.submissions[index].duplicate_id
+        value = transaction.sent[index].duplicate_id
         if value is not None:
             ids.append((offset, value))
     return ids
-
-
-def _store(
-    group: Group,
-    command: CommitCommand,
-    address: AddressState,
-    indices: Sequence[int],
-    ids: list[IndexedId],
-    sets: Sequence[QueueSet] | None = None,
-    *,
-    apart: bool = False,
-) -> tuple[int, int]:
-    """Store messages at an address; answers how many of the group come before them, and how many they are."""
-    encoded = [command.encoded[index] for index in indices]
-    arrivals, large = group.arrivals_of(address), command.transaction.large
-    if large is not None:
-        return arrivals.add_large(encoded[0], ids, large, sets), 1
-    return arrivals.add_messages(encoded, ids, sets, apart=apart), len(indices)
-
-
-def _store_placed(
-    group: Group, pending: Pending, name: str, count: int, placements: Sequence[Placement]
-) -> None:
-    """Store the messages for `name` where the router has placed them.
-
-    Where one log begins a block with them, all do: logs that get the same messages have equal blocks, and
-    share their bodies.
-    """
-    pending.elsewhere[name] = count
-    placed = list(routing.by_address(placements))
-    logs = [routing.open_destination(group, one.destination) for one in placed]
-    apart = not all(group.arrivals_of(log).joins for log in logs)
-    for (destination, chosen, sets), log in zip(placed, logs, strict=True):
-        ids = _ids(pending.command.transaction, chosen)
-        stored = _store(group, pending.command, log, chosen, ids, sets, apart=apart)
-        if destination.address == name and len(chosen) == count:
-            del pending.elsewhere[name]
-            pending.offsets[name] = stored

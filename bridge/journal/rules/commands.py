@@ -30,9 +30,15 @@ class WriteCommand:
     size: int = 0
     #: Monotonic ms; None: never blocked, answered at once.
     deadline_ms: int | None = None
+    #: Gives the order of those that have waited for room; 0: it has not.
+    ticket: int = 0
     #: The answer, or the error instead; set while deciding, handed over after COMMIT.
     result: Any = None
     error: Exception | None = None
+
+    def forget_answer(self) -> None:
+        """It is to be decided again, or was not taken: what a decision has set counts no more."""
+        self.result = self.error = None
 
     @property
     def grows(self) -> bool:
@@ -49,15 +55,14 @@ class WriteCommand:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class CommitCommand(WriteCommand):
-    """A client's transaction, its messages encoded. Answer: `bridge.journal.values.store.Committed`."""
+    """A client's transaction. Answer: `bridge.journal.values.store.Committed`."""
 
     transaction: Transaction
-    encoded: Sequence[bytes]
 
     @property
     def grows(self) -> bool:
         """Whether it has messages: acknowledgements alone free room."""
-        return bool(self.encoded)
+        return bool(self.transaction.sent)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -91,6 +96,11 @@ class DeliverCommand(WriteCommand):
     rejected: int = 0
     #: Messages that became dead letters because their queue is gone, by address and queue.
     gone: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def forget_answer(self) -> None:
+        """As `WriteCommand.forget_answer`."""
+        self.result = self.error = None
+        self.rejected, self.gone = 0, {}
 
     @property
     def grows(self) -> bool:
@@ -218,6 +228,10 @@ class QueueCommand(WriteCommand):
     #: The condition that was replaced by another; set while deciding. None: none was.
     replaced: str | None = None
 
+    def forget_answer(self) -> None:
+        """As `WriteCommand.forget_answer`."""
+        self.result = self.error = self.replaced = None
+
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class BridgeCommand(WriteCommand):
@@ -297,6 +311,12 @@ class LeaseCommand(WriteCommand):
     others: int = 0
     #: Positions that the bridge's filter has left, settled in it; None: it takes all. The command's own.
     left: Cursor | None = None
+    #: The same, and what is settled in the queue; set while deciding.
+    left_now: Cursor | None = None
+
+    def forget_answer(self) -> None:
+        """As `WriteCommand.forget_answer`."""
+        self.result = self.error = self.retry_ms = self.left_now = None
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -3,14 +3,15 @@
 The rules are in `client_transactions`, `bridge_batches` and `queues`; they decide each command, in order, on
 the state in memory. `writer.rows` then stores the collected changes in one transaction. Positions are given
 out last, so that each address gets one contiguous range a group. If anything fails between here and COMMIT,
-the state is loaded again from the file: nothing that was decided here counts.
+the state is loaded again from the file: nothing that was decided here counts. What no row has is changed
+after COMMIT (`Group.stored`), or taken back (`Group.undo`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -29,21 +30,48 @@ from bridge.journal.values.options import (
 )
 from bridge.journal.values.queue_cursor import Cursor
 from bridge.journal.values.store import Committed
-from bridge.messages.addresses import WantedType
+from bridge.messages.addresses import RoutingType, WantedType
 from dedup.cache import IdCache, Overlay
 
 #: (bridge, stream identity).
 StreamKey = tuple[str, str]
 
 
-class Blocked(Exception):
-    """There is no room now: the command waits, and is answered with `error` when its time is up."""
+class Wait(NamedTuple):
+    """What a command waits for that finds no room."""
 
-    def __init__(self, error: BridgeError, client_ms: int | None = None) -> None:
+    #: Its answer when its time is up.
+    error: BridgeError
+    #: The address that has none; empty: the disk.
+    address: str = ""
+
+
+class Blocked(Exception):
+    """There is no room now: the command waits."""
+
+    def __init__(self, wait: Wait, client_ms: int | None = None) -> None:
         """`client_ms`: the longest that a client's transaction waits for it; None: as for all commands."""
-        super().__init__(error.detail)
-        self.error = error
+        super().__init__(wait.error.detail)
+        self.wait = wait
         self.client_ms = client_ms
+
+
+class CacheChange(NamedTuple):
+    """A change of an address's ID cache: it is made once the group is stored, as new IDs join it then."""
+
+    address: AddressState
+    #: The most IDs that it holds from then on.
+    capacity: int
+    #: The IDs, the newest, that it keeps.
+    kept: int
+
+    def apply(self) -> None:
+        """Make it."""
+        cache = self.address.cache
+        if not self.kept:
+            cache.clear()
+        if self.capacity != cache.capacity:
+            cache.resize(self.capacity)
 
 
 class Pending(msgspec.Struct):
@@ -72,7 +100,9 @@ class Group:
     #: this group.
     lease_now_ms: int = 0
     #: Streams with a batch that is blocked, and why: no later batch of them may be stored before it.
-    blocked_streams: dict[StreamKey, BridgeError] = field(default_factory=dict)
+    blocked_streams: dict[StreamKey, Wait] = field(default_factory=dict)
+    #: Addresses at which commands wait for room: what comes now waits behind them.
+    awaited: Collection[str] = ()
     #: Whether blocks that no queue needs are deleted with it, and the bytes that were freed.
     trims: bool = True
     freed_bytes: int = 0
@@ -88,8 +118,8 @@ class Group:
     changed_policies: list[AddressState] = field(default_factory=list)
     #: One of the queues whose rows were written, with its version; None: none was written.
     written_queue: tuple[int, int] | None = None
-    #: Addresses whose ID cache was cleared or resized.
-    changed_caches: list[AddressState] = field(default_factory=list)
+    #: By address, what becomes of its ID cache once the group is stored.
+    changed_caches: dict[int, CacheChange] = field(default_factory=dict)
     changed_positions: dict[StreamKey, PositionState] = field(default_factory=dict)
     changed_settled: dict[StreamKey, SettledState] = field(default_factory=dict)
     #: Chunks of large bodies on their way in, as rows of `chunks`.
@@ -104,11 +134,13 @@ class Group:
     unrouted: dict[str, int] = field(default_factory=dict)
     #: Messages for which the filter of a queue could not be evaluated, by address and queue.
     not_evaluated: dict[tuple[str, str], int] = field(default_factory=dict)
-    #: Commands that are decided, and those that are blocked for want of room, with the error that they get in
-    #: the end.
+    #: Commands that are decided, and those that are blocked for want of room, each with the longest that a
+    #: client's transaction waits.
     decided: list[WriteCommand] = field(default_factory=list)
-    blocked: list[tuple[WriteCommand, BridgeError, int | None]] = field(default_factory=list)
+    blocked: list[tuple[WriteCommand, Wait, int | None]] = field(default_factory=list)
     pending: list[Pending] = field(default_factory=list)
+    #: Takes back, should the group fail, what it has changed in memory and no row has.
+    undo: list[Callable[[], object]] = field(default_factory=list)
 
     @property
     def changes_anything(self) -> bool:
@@ -174,12 +206,22 @@ class Group:
         address = self.state.addresses.get(name)
         if address is None:
             self.policy(name)
-            if not routing_type and self.options.router is not None:
-                routing_type = self.options.router.made_as(name)
-            address = self.make_address(name, routing_type, automatic=automatic, bare=bare)
+            address = self.make_address(
+                name, self.type_of(name, routing_type), automatic=automatic, bare=bare
+            )
         elif not (bare or address.gives_copies or address.name in address.queues):
             self.make_first_queues(address, address.next)
         return address
+
+    def type_of(self, name: str, wanted: WantedType = "") -> RoutingType:
+        """The type of an address; of one that is missing, the type that it gets when it is made."""
+        address = self.state.addresses.get(name)
+        if address is not None:
+            return address.routing_type
+        router = self.options.router
+        if not wanted and router is not None:
+            wanted = router.made_as(name)
+        return wanted or self.options.policy(name).routing_type
 
     def existing_address(self, name: str) -> AddressState:
         """The address; it is not made where it is missing. Raises: AddressNotFound."""
@@ -242,6 +284,8 @@ class Group:
     def drop_queue(self, address: AddressState, queue: QueueState) -> None:
         """Delete a queue, and its row."""
         del address.queues[queue.name]
+        if queue.reserved:
+            self.undo.append(lambda: address.queues.setdefault(queue.name, queue))
         self.changed_queues.pop(queue.queue_id, None)
         self.dropped_queues.append((address.address_id, queue.name))
         self.statements.append(("DELETE FROM queues WHERE queue_id = ?", (queue.queue_id,)))
@@ -249,9 +293,13 @@ class Group:
         self.queues_changed = self.queues_changed or queue.bridge is None
 
     def drop_address(self, address: AddressState) -> None:
-        """Write no row of the address's queues any more, and publish that it is gone."""
-        for queue in address.queues.values():  # a lease that has ended has changed one of them
+        """Let the address have no queue, write no row of one any more, and publish that it is gone."""
+        queues = dict(address.queues)
+        for queue in queues.values():  # a lease that has ended has changed one of them
             self.changed_queues.pop(queue.queue_id, None)
+        address.queues.clear()
+        if any(queue.reserved for queue in queues.values()):
+            self.undo.append(lambda: address.queues.update(queues))
         self.dropped_addresses.append(address.address_id)
 
     def rename_queue(self, address: AddressState, queue: QueueState, name: str, bridge: str) -> None:
@@ -296,6 +344,18 @@ class Group:
             self.change_queue(address, queue)
             self.touched.add(address.name)
 
+    def has_lease(self, queue: QueueState, lease: str) -> bool:
+        """Whether the lease runs."""
+        found = queue.cursor.leases.get(lease)
+        return found is not None and found.expires_ms > self.lease_now_ms
+
+    def take_upload(self, large_id: int) -> None:
+        """Let the block that is added have a large body that was on its way in."""
+        uploads = self.state.uploads
+        upload = uploads.pop(large_id, None)
+        if upload is not None:
+            self.undo.append(lambda: uploads.setdefault(large_id, upload))
+
     # -- duplicate IDs -------------------------------------------------------------------------------
 
     def known(self, name: str, ids: Sequence[bytes]) -> list[int]:
@@ -314,6 +374,18 @@ class Group:
         """Remember unknown IDs, each once, that commit with the group; the address exists."""
         if ids:
             self._overlay(name).add(ids)
+
+    def change_cache(self, address: AddressState, capacity: int, kept: int | None = None) -> int:
+        """Let the ID cache have this capacity, and the newest `kept` IDs (None: as many as it can), once the
+        group is stored; answers the number of IDs that go.
+
+        In a group of its own (`dispatch`), so that no overlay relies on what goes.
+        """
+        held = len(address.cache)
+        stays = min(held, capacity if kept is None else kept)
+        self.changed_caches[address.address_id] = CacheChange(address, capacity, stays)
+        self.changed_addresses[address.address_id] = address
+        return held - stays
 
     def _overlay(self, name: str) -> Overlay:
         overlay = self.overlays.get(name)
@@ -338,14 +410,17 @@ class Group:
             arrivals = self.arrivals[address.name] = Arrivals(address)
         return arrivals
 
-    def require_room(self, name: str, largest: int) -> None:
+    def require_room(self, name: str, largest: int, *, may_be_made: bool = False) -> None:
         """Check that the address takes another message: below its limit, all of a command's are taken.
 
+        `may_be_made`: it may be made whatever the settings and the number of addresses say.
+
         Raises:
+            AddressNotFound: it is missing, and may not be made.
             MessageTooLarge: `largest` bytes are above the address's limit.
             AddressFull, Blocked: it is at its limit, with the policy FAIL and with BLOCK.
         """
-        policy = self.policy(name)
+        policy = self.settings(name) if may_be_made else self.policy(name)
         limit = policy.max_size_bytes
         if largest > limit:
             raise MessageTooLarge(
@@ -355,7 +430,7 @@ class Group:
                 found=largest,
             )
         stored = self._stored_bytes(name)
-        if stored < limit:
+        if stored < limit and not (name in self.awaited and policy.full_policy == "BLOCK"):
             return
         error = AddressFull(
             f"{name} holds {stored} bytes of {limit}", key="max-size-bytes", limit=limit, found=stored
@@ -363,20 +438,38 @@ class Group:
         if policy.full_policy == "FAIL":
             raise error
         times = [bridge.call_timeout_ms for bridge in self.options.bridges if bridge.reads_sent(name)]
-        raise Blocked(error, min(times, default=None))
+        raise Blocked(Wait(error, name), min(times, default=None))
 
     def has_room(self, name: str) -> bool:
         """Whether the address is below its limit."""
+        return self._stored_bytes(name) < self.settings(name).max_size_bytes
+
+    def settings(self, name: str) -> AddressPolicy:
+        """The settings of an address, whether or not it is there."""
         address = self.state.addresses.get(name)
-        policy = address.policy if address is not None else self.options.policy(name)
-        return self._stored_bytes(name) < policy.max_size_bytes
+        return address.policy if address is not None else self.options.policy(name)
 
     def _stored_bytes(self, name: str) -> int:
         """Bytes that the address holds, those of this group included."""
         address, arrivals = self.state.addresses.get(name), self.arrivals.get(name)
         return (address.bytes if address is not None else 0) + (arrivals.size if arrivals else 0)
 
-    def answer_commits(self) -> None:
+    # -- the end -------------------------------------------------------------------------------------
+
+    def stored(self) -> None:
+        """Make the changes that wait for COMMIT: in the ID caches, and in the answers."""
+        for overlay in self.overlays.values():
+            overlay.commit()
+        for change in self.changed_caches.values():
+            change.apply()
+        self._answer_commits()
+
+    def failed(self) -> None:
+        """Take back what is in memory only; all else is loaded again."""
+        while self.undo:
+            self.undo.pop()()
+
+    def _answer_commits(self) -> None:
         """Fill in the positions that `rows` gave out."""
         for pending in self.pending:
             positions = {}

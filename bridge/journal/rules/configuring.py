@@ -64,10 +64,8 @@ def _take_policy(group: Group, address: AddressState, policy: AddressPolicy) -> 
     before, address.policy = address.policy, policy
     group.changed_policies.append(address)
     if before.id_cache_size != policy.id_cache_size:  # an operator's size holds until the settings' changes
-        address.cache.resize(policy.id_cache_size)
+        group.change_cache(address, policy.id_cache_size)
         address.id_cache_size = address.id_cache_configured = None
-        group.changed_addresses[address.address_id] = address
-        group.changed_caches.append(address)
     if (before.retain_time_ms, before.max_size_bytes) != (policy.retain_time_ms, policy.max_size_bytes):
         group.state.retained.pop(address.address_id, None)
         group.state.to_trim.add(address.address_id)

@@ -99,12 +99,14 @@ def decide(group: Group, connection: sqlite3.Connection, command: WriteCommand) 
     Raises:
         sqlite3.Error: a lease could not be looked up; nothing of the group may be believed.
     """
+    command.forget_answer()
     try:
         _apply(group, connection, command)
     except Blocked as blocked:
+        command.forget_answer()
         if isinstance(command, DeliverCommand):
-            group.blocked_streams.setdefault((command.bridge, command.batch.stream), blocked.error)
-        group.blocked.append((command, blocked.error, blocked.client_ms))
+            group.blocked_streams.setdefault((command.bridge, command.batch.stream), blocked.wait)
+        group.blocked.append((command, blocked.wait, blocked.client_ms))
         return
     except BridgeError as error:
         # Without its frames: they refer to the command, and to all of the group.
@@ -124,7 +126,7 @@ def decide(group: Group, connection: sqlite3.Connection, command: WriteCommand) 
 def _apply(group: Group, connection: sqlite3.Connection, command: WriteCommand) -> None:  # noqa: C901, PLR0912, PLR0915
     match command:
         case CommitCommand():
-            if command.encoded:
+            if command.transaction.sent:
                 handover.check_clients(group)
             if command.transaction.large is not None:
                 large_bodies.check_kept(group, connection, command.transaction.large)
@@ -193,7 +195,8 @@ def refuse(state: State, command: WriteCommand, error: BridgeError) -> None:
     No batch behind one that was not taken may be taken: a stream never seen would take the next batch as its
     start. So nothing more of the stream is taken until it is opened again.
     """
-    command.result, command.error = None, error
+    command.forget_answer()
+    command.error = error
     if not isinstance(command, DeliverCommand):
         return
     stream = command.batch.stream

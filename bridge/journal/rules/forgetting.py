@@ -8,13 +8,12 @@ from dataclasses import dataclass
 
 from bridge.errors import Conflict, NotFound
 from bridge.journal.rules.commands import (
-    DeleteAddressCommand,
     DropLogCommand,
     ForgetCommand,
     ForgetLinesCommand,
 )
 from bridge.journal.rules.commit_group import Group
-from bridge.journal.rules.queues import delete_address
+from bridge.journal.rules.queues import check_not_shared, drop_address
 
 
 def forget_lines(group: Group, command: ForgetLinesCommand) -> None:
@@ -94,10 +93,14 @@ def _forget_positions(
     """Delete these settled positions, and these of dead letters."""
     for key in settled:
         del group.state.settled[key]
+        group.changed_settled.pop(key, None)
         group.statements.append(("DELETE FROM settled WHERE bridge = ? AND stream = ?", key))
     for key in letters:
         del group.state.positions[key]
+        group.changed_positions.pop(key, None)
         group.statements.append(("DELETE FROM positions WHERE bridge = ? AND stream = ?", key))
+    if letters:
+        group.state.find_brought()
 
 
 def drop_log(group: Group, connection: sqlite3.Connection, command: DropLogCommand) -> None:
@@ -114,12 +117,12 @@ def drop_log(group: Group, connection: sqlite3.Connection, command: DropLogComma
     queues = address.queues.values()
     if any(queue.bridge != name or queue.cursor.next < address.next for queue in queues):
         return
+    check_not_shared(group, connection, address)
     stream = address.stream(group.incarnation)
     _forget_positions(
         group,
         [key for key in state.settled if key == (name, stream)],
         [key for key in state.positions if key[0].startswith(f"{name}/") and key[1] == stream],
     )
-    address.queues.clear()
-    delete_address(group, connection, DeleteAddressCommand(future=command.future, address=address.name))
+    drop_address(group, address)
     command.result = True

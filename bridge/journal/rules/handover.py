@@ -81,8 +81,12 @@ def note(group: Group, command: NoteCommand) -> None:
 def inherit(group: Group, command: InheritCommand) -> None:
     """Remember what another journal did: positions that are beyond those here, and IDs.
 
-    Repeated, it changes nothing. Raises: Conflict: the ID cache is too small for all of them.
+    Repeated, it changes nothing.
+
+    Raises:
+        AddressNotFound. Conflict: the ID cache is too small for all of them.
     """
+    unknown = _unknown_ids(group, command)
     for bridge, stream, next_, run, checksum, epoch, principal, node in command.positions:
         key = (bridge, stream)
         known = group.state.positions.get(key)
@@ -93,14 +97,25 @@ def inherit(group: Group, command: InheritCommand) -> None:
             position.epoch = max(epoch, known.epoch)
         group.state.positions[key] = group.changed_positions[key] = position
         group.state.brought.add((bridge, source_of(stream)))
-    if command.ids and group.cache_capacity(command.address):
-        address = group.require_address(command.address, bare=True)
-        known_ids = set(group.known(address.name, command.ids))
-        unknown = [value for index, value in enumerate(command.ids) if index not in known_ids]
-        if len(address.cache) + len(unknown) > address.cache.capacity:
-            detail = f"{address.name} remembers {len(address.cache)} IDs, and {len(unknown)} come to them"
-            raise Conflict(detail, "id-cache-size", address.cache.capacity, len(address.cache) + len(unknown))
-        group.remember(address.name, unknown)
+    if unknown is not None:
+        group.require_address(command.address, bare=True)
+        group.remember(command.address, unknown)
+
+
+def _unknown_ids(group: Group, command: InheritCommand) -> list[bytes] | None:
+    """Those of the IDs that the address is to remember; None: it remembers none. Raises: as `inherit`."""
+    name = command.address
+    capacity = group.cache_capacity(name) if command.ids else 0
+    if not capacity:
+        return None
+    known = set(group.known(name, command.ids))
+    unknown = [value for index, value in enumerate(command.ids) if index not in known]
+    address = group.state.addresses.get(name)
+    held = 0 if address is None else len(address.cache)
+    if held + len(unknown) > capacity:
+        detail = f"{name} remembers {held} IDs, and {len(unknown)} come to them"
+        raise Conflict(detail, "id-cache-size", capacity, held + len(unknown))
+    return unknown
 
 
 def read_ids(group: Group, command: ReadIdsCommand) -> None:

@@ -27,7 +27,8 @@ class ChunkCommand(WriteCommand):
     #: 0, 1, 2, …
     number: int
     chunk: bytes
-    #: With the first: where the message goes, and the bytes that are known to come.
+    #: With the first: where the message goes, and the bytes that are known to come. Empty: a router, or
+    #: another node, says where, with the message; room is asked for there then.
     address: str = ""
     whole_size: int = 0
     #: Whether a client sends it, not a bridge.
@@ -51,7 +52,7 @@ class DropBodyCommand(WriteCommand):
 
 
 def add_chunk(group: Group, command: ChunkCommand) -> None:
-    """Store a chunk; with the first, check that its message would be taken.
+    """Store a chunk; with the first, check that its message would be taken where it is known to go.
 
     Raises:
         AddressNotFound, AddressFull, MessageTooLarge: the message would not be.
@@ -64,7 +65,8 @@ def add_chunk(group: Group, command: ChunkCommand) -> None:
     uploads = group.state.uploads
     upload = uploads.get(command.large_id)
     if command.number == 0:
-        group.require_room(command.address, command.whole_size)
+        if command.address:
+            group.require_room(command.address, command.whole_size)
         upload = uploads[command.large_id] = Upload()
         group.statements.append(("INSERT INTO loose_bodies VALUES (?)", (command.large_id,)))
     if upload is None or upload.chunks != command.number or command.number >= CHUNKS_MOST:

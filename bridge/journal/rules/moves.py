@@ -10,11 +10,11 @@ from typing import Final, NamedTuple
 
 from bridge.filters import Filter
 from bridge.filters.blocks import taken
-from bridge.journal.rules import routing
 from bridge.journal.rules.arrivals import LETTER_NAMES, Came
 from bridge.journal.rules.commands import MoveCommand, Moved
 from bridge.journal.rules.commit_group import Group
-from bridge.journal.rules.state import AddressState, QueueState
+from bridge.journal.rules.placement import Parcel, Parcels
+from bridge.journal.rules.state import AddressState, QueueState, Reservation
 from bridge.journal.sqlite.damage import DamagedMessages, required_row
 from bridge.journal.sqlite.reader import find_address, find_blocks, read_block
 from bridge.journal.sqlite.stretches import addressed_ranges
@@ -207,21 +207,23 @@ def move(group: Group, command: MoveCommand) -> None:
     """
     address = group.existing_address(command.address)
     queue = _queue(group, address, command.queue)
-    free = _free(group, command, address, queue.cursor if queue is not None else Cursor(address.trimmed))
-    largest: dict[Destination, int] = {}
-    for one in free:
-        largest[one.to] = max(largest.get(one.to, 0), one.block.largest_whole)
-    routing.require_room(group, largest)
+    cursor = Cursor(address.trimmed) if queue is None else queue.cursor.at(group.lease_now_ms)
+    free = _free(group, command, address, cursor)
+    parcels = Parcels([Parcel(one.to, one.block, one.came) for one in free])
+    parcels.require_room(group)
     if queue is None:
         queue = group.make_queue(address, command.queue, None, address.trimmed)
-    reserved = queue.reserved.pop(command.lease, None)
+    group.expire_leases(address, queue)
+    reserved = _end_reservation(group, queue, command.lease)
     moved = sum(one.block.count for one in free)
     if reserved is not None and (reserved.may_leave or reserved.count > moved):
         group.touched.add(address.name)  # others may have the rest, and what is behind
     group.use_queue(address, queue)
     queue.cursor.settle((queue.cursor.next, address.trimmed))
+    parcels.store(group)
     for one in free:
-        _store(group, one)
+        if one.learns_ids:
+            _learn_ids(group, one)
     # With the positions of other addresses before them, so that the list beyond `next` stays short.
     queue.cursor.settle(
         *((one.from_, one.first) for one in free), *(place for one in free for place in one.places)
@@ -241,9 +243,14 @@ def _queue(group: Group, address: AddressState, name: str) -> QueueState | None:
     running = {bridge.bridge for bridge in group.options.bridges}
     if name == REPLAYED_QUEUE or (there is not None and there.bridge and there.bridge not in running):
         return there
-    queue = group.require_queue(address.name, name)
-    group.expire_leases(address, queue)
-    return queue
+    return group.require_queue(address.name, name)
+
+
+def _end_reservation(group: Group, queue: QueueState, lease: str) -> Reservation | None:
+    reserved = queue.reserved.pop(lease, None)
+    if reserved is not None:
+        group.undo.append(lambda: queue.reserved.setdefault(lease, reserved))
+    return reserved
 
 
 def _lacks_queue(group: Group, to: Destination) -> bool:
@@ -272,10 +279,7 @@ def _is_within(gaps: list[Interval], first: int, end: int) -> bool:
     return index >= 0 and end <= gaps[index][1]
 
 
-def _store(group: Group, one: Moved) -> None:
-    address = routing.open_destination(group, one.to)
-    group.arrivals_of(address).add_block(one.block, one.came, one.to.queues)
-    if one.learns_ids:
-        values = [value for _, value in one.block.ids]
-        known = set(group.known(address.name, values))
-        group.remember(address.name, [value for place, value in enumerate(values) if place not in known])
+def _learn_ids(group: Group, one: Moved) -> None:
+    name, values = one.to.address, [value for _, value in one.block.ids]
+    known = set(group.known(name, values))
+    group.remember(name, [value for place, value in enumerate(values) if place not in known])

@@ -8,65 +8,45 @@ and never kept where no reader is.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from bridge.journal.rules import routing
 from bridge.journal.rules.arrivals import LETTER_NAMES, Came
 from bridge.journal.rules.commands import DeliverCommand
 from bridge.journal.rules.commit_group import Group
+from bridge.journal.rules.placement import Parcel
 from bridge.journal.values.options import REPLAYED_QUEUE
 from bridge.journal.values.routing import Destination
 from bridge.messages import positions as run_arithmetic
 from bridge.messages import value_runs
 from bridge.messages.batch import Batch
-from bridge.messages.block import Block
+from bridge.messages.block import Block, encoded_size
 from bridge.relay.dead_letters import queue_letter
 
 #: Begins the reason of a letter whose queue is gone.
 QUEUE_GONE = "QUEUE_GONE"
 
 
-@dataclass(slots=True)
-class Placed:
-    """The copies of one batch: where each goes. Nothing is stored before all of them have room."""
+class Placed(NamedTuple):
+    """The copies of one batch: where each goes."""
 
     #: The messages whose queues are here, each for these alone; None: there is none.
     here: Block | None
-    #: The copies for other nodes, by their forward logs.
-    elsewhere: dict[Destination, Block] = field(default_factory=dict)
-    #: The dead letters of copies whose queue is gone.
-    letters: list[Block] = field(default_factory=list)
-    #: Dead letters of `address` that another node hands over, each for its queues here alone, by how they are
-    #: kept.
-    handed_over: dict[Came, Block] = field(default_factory=dict)
-    address: str = ""
+    #: Their indices among those that were to be placed.
+    indices: Sequence[int]
+    #: The copies for other nodes, for their forward logs; dead letters that another node hands over; and the
+    #: dead letters of copies whose queue is gone.
+    parcels: Sequence[Parcel] = ()
 
-    def require_room(self, group: Group) -> None:
-        """Check that forward logs and dead letters have room.
 
-        Raises: AddressNotFound, AddressFull, MessageTooLarge.
-            Blocked: there is no room now.
-        """
-        routing.require_room(group, {to: block.largest_whole for to, block in self.elsewhere.items()})
-        for block in self.handed_over.values():
-            group.require_room(self.address, block.largest_whole)
-        if self.letters:
-            group.require_room(
-                group.options.dead_letter_address, max(block.largest_whole for block in self.letters)
-            )
+class TooLargeThere(Exception):
+    """A message is above what the address of one of its places holds: it can never be stored there."""
 
-    def store(self, group: Group) -> None:
-        """Store the copies that do not stay here, and dead letters."""
-        for came, block in self.handed_over.items():
-            group.arrivals_of(group.require_address(self.address)).add_block(block, came)
-        for to, block in self.elsewhere.items():
-            group.arrivals_of(routing.open_destination(group, to)).add_block(block)
-        if self.letters:
-            arrivals = group.arrivals_of(group.require_address(group.options.dead_letter_address))
-            for block in self.letters:
-                arrivals.add_block(block, Came.LETTER_HERE)
+    def __init__(self, index: int, size: int, address: str, limit: int) -> None:
+        """`index`: its index among those that were to be placed."""
+        super().__init__(f"MESSAGE_TOO_LARGE: {size} bytes; {address} holds at most {limit}")
+        self.index = index
 
 
 @dataclass(slots=True)
@@ -84,19 +64,27 @@ class _Ways:
 
 
 def place(group: Group, command: DeliverCommand, fresh: Batch, kept: Block, rejected: Set[int]) -> Placed:
-    """The places of the messages of `kept`: the batch's block without those at the indices `rejected`."""
+    """The places of the messages of `kept`: the batch's block without those at the indices `rejected`.
+
+    Raises: TooLargeThere.
+    """
     address = group.state.addresses.get(command.address)
     there = address.queues.keys() - {REPLAYED_QUEUE} if address is not None else frozenset[str]()
     if all(name in there for _, names in kept.queues for name in names):
-        return Placed(kept)
+        _check_size(group, command.address, kept, range(kept.count))
+        return Placed(kept, range(kept.count))
     ways = _ways(group, command.address, kept, there)
-    return Placed(
-        _block(kept, ways.here) if ways.here else None,
-        {to: _block(kept, names) for to, names in ways.elsewhere.items()},
-        _letters(group, command, fresh, kept, rejected, ways.gone) if ways.gone else [],
-        {came: _block(kept, names) for came, names in ways.handed_over.items()},
-        command.address,
-    )
+    for to, names in ways.elsewhere.items():
+        _check_size(group, to.address, kept, list(names))
+    for names in (ways.here, *ways.handed_over.values()):
+        _check_size(group, command.address, kept, list(names))
+    own = Destination(command.address)
+    parcels = [Parcel(to, _block(kept, names)) for to, names in ways.elsewhere.items()]
+    parcels += [Parcel(own, _block(kept, names), came) for came, names in ways.handed_over.items()]
+    letters = _letters(group, command, fresh, kept, rejected, ways.gone) if ways.gone else ()
+    at = Destination(group.options.dead_letter_address)
+    parcels += [Parcel(at, letter, Came.LETTER_HERE) for letter in letters]
+    return Placed(_block(kept, ways.here) if ways.here else None, list(ways.here), parcels)
 
 
 def _ways(group: Group, address: str, kept: Block, there: Set[str]) -> _Ways:
@@ -152,6 +140,17 @@ def _way(group: Group, address: str, name: str, there: Set[str]) -> _Way:
     if router is None:
         return _Way(shown, f"{QUEUE_GONE}: {address} has no queue {name} here any more")
     return _Way(shown, router.onward(address, name))
+
+
+def _check_size(group: Group, address: str, kept: Block, indices: Sequence[int]) -> None:
+    """Check that the address can hold the messages at these indices. Raises: TooLargeThere."""
+    limit = group.settings(address).max_size_bytes
+    if kept.largest_whole <= limit or not indices:
+        return
+    messages = kept.messages()
+    for index in indices:
+        if (size := encoded_size(messages[index])) > limit:
+            raise TooLargeThere(index, size, address, limit)
 
 
 def _block(kept: Block, names_of: dict[int, tuple[str, ...]]) -> Block:

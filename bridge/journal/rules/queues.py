@@ -21,7 +21,7 @@ from bridge.journal.rules.state import DELETED_PREFIX, AddressState, QueueState,
 from bridge.journal.sqlite.shared_names import find_shared
 from bridge.journal.sqlite.stretches import Stretch, addressed_stretches, stretches
 from bridge.journal.values.options import LEASED_INTERVALS, LEASES, PASSED_BLOCKS
-from bridge.journal.values.queue_cursor import Interval, Lease, common
+from bridge.journal.values.queue_cursor import Cursor, Interval, Lease, common
 from bridge.messages.addresses import QueueName
 
 
@@ -39,30 +39,32 @@ def _delete_queue(group: Group, connection: sqlite3.Connection, command: QueueCo
     if not address.gives_copies:
         detail = f"{address.name} is ANYCAST: its one queue goes with the address"
         raise Conflict(detail, key="queue", limit=address.name, found=command.queue)
-    _check_not_shared(group, connection, address, command.queue)
+    check_not_shared(group, connection, address, command.queue)
     group.drop_queue(address, queue)
     group.touched.add(address.name)  # readers that wait for its messages learn that it is gone
 
 
 def _make_queue(group: Group, connection: sqlite3.Connection, command: QueueCommand) -> None:
-    there = group.state.addresses.get(command.address)
-    if there is None or command.queue not in there.queues:
+    name, there = command.address, group.state.addresses.get(command.address)
+    is_there = there is not None and command.queue in there.queues
+    if not is_there:
         _check_room_for_queue(group)
-    address = group.require_address(
-        command.address, command.routing_type, automatic=command.automatic, bare=True
-    )
+    group.policy(name)
+    is_shared = group.type_of(name, command.routing_type) == "ANYCAST"
     if command.filter is not None:
-        if not address.gives_copies:
-            detail = f"{address.name} is ANYCAST: nobody would get what a filter of its one queue rejects"
-            raise Conflict(detail, key="filter", limit=address.name, found=command.queue)
-        queue_filters.check_room(address, command.queue)
-    if command.queue in address.queues:
+        if is_shared:
+            detail = f"{name} is ANYCAST: nobody would get what a filter of its one queue rejects"
+            raise Conflict(detail, key="filter", limit=name, found=command.queue)
+        if there is not None:
+            queue_filters.check_room(there, command.queue)
+    if there is not None and is_there:
         command.result = False
-        _change_queue(group, connection, address, command)
+        _change_queue(group, connection, there, command)
         return
-    if not address.gives_copies and command.queue != address.name:
-        detail = f"{address.name} is ANYCAST: it has one queue, of its own name"
-        raise Conflict(detail, key="queue", limit=address.name, found=command.queue)
+    if is_shared and command.queue != name:
+        detail = f"{name} is ANYCAST: it has one queue, of its own name"
+        raise Conflict(detail, key="queue", limit=name, found=command.queue)
+    address = group.require_address(name, command.routing_type, automatic=command.automatic, bare=True)
     start = _start(address, command)
     made = queue_filters.make_queue(group, connection, address, command.queue, start, command.filter)
     made.automatic = command.automatic
@@ -85,11 +87,11 @@ def _change_queue(
 ) -> None:
     """Take what the command says of a queue that is there."""
     queue = group.require_queue(command.address, command.queue)
+    if not command.keeps_filter:
+        _change_filter(group, connection, address, queue, command)
     if queue.automatic and not command.automatic:
         queue.automatic = False
         group.change_queue(address, queue)
-    if not command.keeps_filter:
-        _change_filter(group, connection, address, queue, command)
 
 
 def _change_filter(
@@ -112,8 +114,8 @@ def _change_filter(
     queue_filters.change_filter(group, connection, address, queue, command.filter)
 
 
-def _check_not_shared(
-    group: Group, connection: sqlite3.Connection, address: AddressState, queue: str | None
+def check_not_shared(
+    group: Group, connection: sqlite3.Connection, address: AddressState, queue: str | None = None
 ) -> None:
     """Check that no bridge shares the queue, or with None any queue, with its readers. Raises: Conflict."""
     bridges = [
@@ -148,11 +150,12 @@ def lease(group: Group, connection: sqlite3.Connection, command: LeaseCommand) -
     """
     queue = group.require_queue(command.address, command.queue)
     address = group.state.addresses[command.address]
-    cursor = queue.cursor
+    if not command.reserves:
+        _check_leases(group, command, queue)
     group.expire_leases(address, queue)
     if not command.reserves:
         group.use_queue(address, queue)
-        _check_leases(command, queue)
+    cursor = queue.cursor
     gaps = _gaps(command, address, queue)
     most = _share(connection, command, address, queue, gaps) if command.reserves else command.most
     room = _Room(most, command.most_bytes)
@@ -172,12 +175,13 @@ def lease(group: Group, connection: sqlite3.Connection, command: LeaseCommand) -
     _grant(group, command, address, queue, intervals, room.count)
 
 
-def _check_leases(command: LeaseCommand, queue: QueueState) -> None:
+def _check_leases(group: Group, command: LeaseCommand, queue: QueueState) -> None:
     """Check that the queue may have another lease. Raises: TooBusy."""
-    name, count = f"{command.address}/{command.queue}", len(queue.cursor.leases)
-    if count >= LEASES:
-        raise TooBusy(f"{name} has {count} leases", key="leases", limit=LEASES, found=count)
-    held = _leased_intervals(queue)
+    name = f"{command.address}/{command.queue}"
+    running = [one for one in queue.cursor.leases.values() if one.expires_ms > group.lease_now_ms]
+    if len(running) >= LEASES:
+        raise TooBusy(f"{name} has {len(running)} leases", key="leases", limit=LEASES, found=len(running))
+    held = sum(len(one.intervals) for one in running)
     if queue.messages is not None and held >= LEASED_INTERVALS:
         detail = f"{name} has leases of {held} stretches of messages"
         raise TooBusy(detail, key="leases", limit=LEASED_INTERVALS, found=held)
@@ -192,8 +196,10 @@ def _gaps(command: LeaseCommand, address: AddressState, queue: QueueState) -> li
     gaps = queue.free(address.next)
     if command.left is None:
         return gaps
-    command.left.follow(queue.cursor)
-    return common(gaps, command.left.free(address.next))
+    # A copy: the queue's cursor may be that of a group that fails.
+    left = command.left_now = Cursor(command.left.next, list(command.left.settled))
+    left.follow(queue.cursor)
+    return common(gaps, left.free(address.next))
 
 
 def _share(
@@ -229,6 +235,7 @@ def _grant(
     cursor = queue.cursor
     if intervals and command.reserves:
         queue.reserved[command.lease] = Reservation(intervals, count, command.left is not None)
+        group.undo.append(lambda: queue.reserved.pop(command.lease, None))
         command.result = Grant(command.lease, intervals, count)
     elif intervals:
         cursor.take(command.lease, Lease(intervals, count, group.lease_now_ms + command.lease_ms))
@@ -336,32 +343,26 @@ def end_lease(group: Group, command: EndLeaseCommand) -> None:
     if not command.settle and queue.reserved.pop(wanted.lease, None) is not None:
         group.touched.add(wanted.address)
         return
+    if not group.has_lease(queue, wanted.lease):
+        raise stale_lease(wanted)
     group.expire_leases(address, queue)
     if command.settle:
-        found = queue.acknowledge(wanted.lease, wanted.upto)
+        queue.acknowledge(wanted.lease, wanted.upto)
     else:
-        found = queue.cursor.release(wanted.lease)
-    if not found:
-        raise stale_lease(wanted)
+        queue.cursor.release(wanted.lease)
     if wanted.upto is not None or not command.settle:
         group.touched.add(wanted.address)
     group.change_queue(address, queue)
 
 
 def change_cache(group: Group, command: CacheCommand) -> None:
-    """Clear or resize an ID cache, in memory and on disk.
-
-    In a group of its own (`writer`), so that no overlay relies on the cache's earlier content.
-    """
+    """Clear or resize an ID cache, on disk and then in memory. In a group of its own (`dispatch`)."""
     address = group.existing_address(command.address)
-    cache = address.cache
     if command.capacity is None:
-        command.result = cache.clear()
+        command.result = group.change_cache(address, address.cache.capacity, 0)
     else:
-        command.result = cache.resize(command.capacity)
+        command.result = group.change_cache(address, command.capacity)
         address.id_cache_size, address.id_cache_configured = command.capacity, address.policy.id_cache_size
-        group.changed_addresses[address.address_id] = address
-    group.changed_caches.append(address)
 
 
 def delete_address(group: Group, connection: sqlite3.Connection, command: DeleteAddressCommand) -> None:
@@ -370,14 +371,24 @@ def delete_address(group: Group, connection: sqlite3.Connection, command: Delete
     In a group of its own (`writer`). Raises: AddressNotFound, Conflict.
     """
     address = group.existing_address(command.address)
+    check_no_bridge(group, connection, address)
+    drop_address(group, address)
+
+
+def check_no_bridge(group: Group, connection: sqlite3.Connection, address: AddressState) -> None:
+    """Check that no bridge reads the address. Raises: Conflict."""
     bridges = sorted(queue.bridge for queue in address.queues.values() if queue.bridge is not None)
     if bridges:
         raise Conflict(
-            f"{command.address} is read by the bridges {listed(bridges)}",
+            f"{address.name} is read by the bridges {listed(bridges)}",
             key="address",
-            found=command.address,
+            found=address.name,
         )
-    _check_not_shared(group, connection, address, None)
+    check_not_shared(group, connection, address)
+
+
+def drop_address(group: Group, address: AddressState) -> None:
+    """Delete an address, whoever reads it. In a group of its own (`dispatch`)."""
     state = group.state
     group.touched.add(address.name)
     group.queues_changed = True
@@ -385,10 +396,8 @@ def delete_address(group: Group, connection: sqlite3.Connection, command: Delete
     del state.addresses[address.name]
     address.name = f"{DELETED_PREFIX}{address.address_id}"
     state.addresses[address.name] = address
-    address.queues.clear()
-    address.cache.clear()
+    group.change_cache(address, address.cache.capacity, 0)
     state.to_trim.add(address.address_id)
-    group.changed_addresses[address.address_id] = address
     if address.gone:
         address.gone.clear()
         group.change_gone(address)

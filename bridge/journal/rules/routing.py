@@ -1,4 +1,4 @@
-"""Destinations in a commit group: a router's decision on a client's transaction, and room where it leads."""
+"""A router's decision on a client's transaction: the places of its messages, checked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from bridge.errors import JournalUnavailable, described
 from bridge.journal.rules.commit_group import Group
-from bridge.journal.rules.state import AddressState
 from bridge.journal.values.options import bridge_queue_name
 from bridge.journal.values.routes import EVERY, QueueSet
 from bridge.journal.values.routing import Destination, Placement, Router, Routing
@@ -31,7 +30,7 @@ def place(
         if not indices:
             continue
         routing = Routing(
-            name, indices, lambda i: transaction.submissions[i].message, group.has_room, _queues(group, name)
+            name, indices, lambda i: transaction.sent[i].message, group.has_room, _queues(group, name)
         )
         placed = _asked(router, routing)
         if placed is not None:
@@ -68,7 +67,7 @@ def _asked(router: Router, routing: Routing) -> Sequence[Placement] | None:
     return placements
 
 
-class Placed(NamedTuple):
+class Chosen(NamedTuple):
     """Messages of one transaction at one address."""
 
     destination: Destination
@@ -78,7 +77,7 @@ class Placed(NamedTuple):
     sets: Sequence[QueueSet] | None
 
 
-def by_address(placements: Sequence[Placement]) -> Iterator[Placed]:
+def by_address(placements: Sequence[Placement]) -> Iterator[Chosen]:
     """The placements, those at one address as one, so that its messages keep their order."""
     found: dict[str, list[Placement]] = {}
     for one in placements:
@@ -88,36 +87,8 @@ def by_address(placements: Sequence[Placement]) -> Iterator[Placed]:
         (destination, indices), *more = together
         if not more:
             queues = destination.queues
-            yield Placed(destination, indices, None if queues == EVERY else [queues] * len(indices))
+            yield Chosen(destination, indices, None if queues == EVERY else [queues] * len(indices))
             continue
         set_of = {index: one.destination.queues for one in together for index in one.indices}
         merged = sorted(set_of)
-        yield Placed(destination, merged, [set_of[index] for index in merged])
-
-
-def open_destination(group: Group, destination: Destination) -> AddressState:
-    """The destination's address; made where it is missing. Raises: AddressNotFound."""
-    name, bridge = destination.address, destination.bridge
-    if bridge is None:
-        return group.require_address(name)
-    address = group.state.addresses.get(name) or group.make_address(name)
-    queue = bridge_queue_name(bridge)
-    if queue not in address.queues:
-        group.make_queue(address, queue, bridge, address.trimmed)
-    return address
-
-
-def require_room(group: Group, largest: Mapping[Destination, int]) -> None:
-    """Check that every destination takes a message of these bytes.
-
-    A destination of a bridge is made first: without messages it is harmless, should another be full.
-
-    Raises:
-        AddressNotFound, AddressFull, MessageTooLarge.
-        Blocked: there is no room now.
-    """
-    for destination in largest:
-        if destination.bridge is not None:
-            open_destination(group, destination)
-    for destination, size in largest.items():
-        group.require_room(destination.address, size)
+        yield Chosen(destination, merged, [set_of[index] for index in merged])

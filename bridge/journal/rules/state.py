@@ -11,7 +11,7 @@ from bridge.journal.values.options import REPLAYED_QUEUE, AddressPolicy
 from bridge.journal.values.queue_cursor import Cursor, Interval, cut
 from bridge.journal.values.views import Intake
 from bridge.messages.addresses import RoutingType
-from bridge.messages.stream_names import journal_stream
+from bridge.messages.stream_names import journal_stream, source_of
 from dedup.cache import IdCache
 
 #: Later than every clock's time: kept for ever.
@@ -240,6 +240,14 @@ class State:
     last_queue_id: int = 0
     intake: Intake = Intake.OPEN
 
+    def find_brought(self) -> None:
+        """Find `brought` anew, after positions have gone."""
+        self.brought = {
+            (bridge, source_of(stream))
+            for (bridge, stream), position in self.positions.items()
+            if position.next is not None
+        }
+
     @property
     def has_garbage(self) -> bool:
         """Whether `trimming` may find blocks that no queue needs, or chunks that no block has."""
@@ -276,17 +284,27 @@ class State:
         return {queue.filter.text: queue.filter for queue in queues if queue.filter is not None}
 
     def carrying(self, before: State, *, ids: bool) -> State:
-        """This state, loaded again, with the parts that no row has: the epochs that take nothing more, and
-        with `ids` the IDs.
+        """This state, loaded again, with the parts that no row has: the epochs that take nothing more, what
+        is reserved for bridges, and with `ids` the IDs.
 
-        A cache's ring changes after COMMIT only (`Overlay.commit`): a failed group has left nothing in it.
+        A cache changes after COMMIT only (`Group.stored`): a failed group has left nothing in it, nor in the
+        cache of an address that it has deleted under another name.
         """
         for key, position in self.positions.items():
             if (known := before.positions.get(key)) is not None:
                 position.refused_epoch = known.refused_epoch
+        reserved = {
+            queue.queue_id: queue.reserved
+            for address in before.by_id.values()
+            for queue in address.queues.values()
+            if queue.reserved
+        }
+        for address in self.by_id.values() if reserved else ():
+            for queue in address.queues.values():
+                queue.reserved = reserved.get(queue.queue_id, queue.reserved)
         for address_id, address in self.by_id.items() if ids else ():
             same = before.by_id.get(address_id)
-            if same is not None and same.name == address.name:
+            if same is not None and not address.deleted:
                 if same.cache.capacity != address.cache.capacity:  # a change of it was lost with its group
                     same.cache.resize(address.cache.capacity)
                 address.cache = same.cache

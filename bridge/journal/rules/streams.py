@@ -75,7 +75,7 @@ def _adopted(group: Group, command: OpenCommand, own: PositionState | None) -> P
     for name, position in ((command.bridge, moved), (command.previous, left)):
         positions[name, command.stream] = group.changed_positions[name, command.stream] = position
     if moved.next is not None:
-        group.state.brought.add((command.bridge, source_of(command.stream)))
+        group.state.find_brought()
     return moved
 
 

@@ -61,6 +61,8 @@ def make_for_reader(group: Group, connection: sqlite3.Connection, command: Lease
     if address is not None and command.queue in address.queues:
         return
     policy = group.options.policy(command.address) if address is None else address.policy
+    if command.queue == REPLAYED_QUEUE:
+        return
     shared = address is not None and not address.gives_copies and command.queue == address.name
     if policy.unused.create_queues or shared:
         gone = None if address is None else address.gone.get(command.queue)

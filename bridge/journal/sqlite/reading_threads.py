@@ -122,7 +122,8 @@ class Readers:
             try:
                 return work(connection)
             finally:
-                connection.execute("ROLLBACK")
+                if connection.in_transaction:  # SQLite ends it itself after some errors
+                    connection.execute("ROLLBACK")
 
     def close(self) -> None:
         """Waits for work under way."""

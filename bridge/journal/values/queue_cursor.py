@@ -111,6 +111,11 @@ class Cursor:
             del self.leases[lease_id]
         return bool(ended)
 
+    def at(self, now_ms: int) -> Cursor:
+        """This cursor without the leases whose time is up; the same where there is none."""
+        running = {name: lease for name, lease in self.leases.items() if lease.expires_ms > now_ms}
+        return self if len(running) == len(self.leases) else Cursor(self.next, self.settled, running)
+
     def settle(self, *intervals: Interval) -> None:
         """Settle intervals that are not leased; `next` moves over every interval that is then contiguous."""
         new = [interval for interval in intervals if interval[1] > self.next]

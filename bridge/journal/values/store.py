@@ -11,22 +11,41 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 import msgspec
 
-from bridge.messages.block import KeptBody
+from bridge.messages.block import KeptBody, decode_message, encode_to_hold
 from bridge.messages.message import Message
 from bridge.relay.ports import Upload
 
+#: Bytes that a message takes in memory while it waits, besides its encoding and its ID, about.
+SENT_OVERHEAD_BYTES: Final = 96
 
-class Submission(msgspec.Struct, frozen=True):
-    """One message of a client, for one address."""
+
+class Sent(msgspec.Struct, frozen=True, gc=False):
+    """One message of a client, for one address. It is held in this form alone while it waits."""
 
     address: str
-    message: Message
+    #: As `encode_to_hold` made it.
+    encoded: bytes
     #: The producer's duplicate ID; None: none.
     duplicate_id: bytes | None = None
+
+    @classmethod
+    def of(cls, address: str, message: Message, duplicate_id: bytes | None = None) -> Sent:
+        """The message, encoded."""
+        return cls(address, encode_to_hold(message), duplicate_id)
+
+    @property
+    def message(self) -> Message:
+        """The message, decoded anew each time."""
+        return decode_message(self.encoded)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that it takes in memory, about."""
+        return len(self.encoded) + len(self.duplicate_id or b"") + SENT_OVERHEAD_BYTES
 
 
 class Acknowledgement(msgspec.Struct, frozen=True):
@@ -42,7 +61,7 @@ class Acknowledgement(msgspec.Struct, frozen=True):
 class Transaction(msgspec.Struct, frozen=True):
     """A transaction: all of it is stored, or nothing. A plain send is a transaction of one message."""
 
-    submissions: Sequence[Submission]
+    sent: Sequence[Sent]
     #: The transaction's own ID: enters the cache of every address touched.
     duplicate_id: bytes | None = None
     #: Effect of a known single ID: the transaction fails, or the message is left out.

@@ -56,9 +56,11 @@ def add_ids(connection: sqlite3.Connection, address: AddressState, overlay: Over
     return len(packed)
 
 
-def fit_ids(connection: sqlite3.Connection, address: AddressState) -> None:
-    """Make the rows hold exactly the cache's IDs: after it was cleared or resized, and at opening."""
-    oldest = address.cache.accepted - len(address.cache)
+def fit_ids(connection: sqlite3.Connection, address: AddressState, kept: int) -> None:
+    """Make the rows hold exactly the newest `kept` of the cache's IDs: as it is cleared or resized, and at
+    opening.
+    """
+    oldest = address.cache.accepted - kept
     _forget(connection, address, oldest)
     row = connection.execute(
         "SELECT first, stored_ms, packed FROM ids"
@@ -67,12 +69,12 @@ def fit_ids(connection: sqlite3.Connection, address: AddressState) -> None:
     ).fetchone()
     if row is not None:
         first, stored_ms, packed = row
-        kept = _decode(packed)[oldest - first :]
-        packed = _encode(kept)
-        crc = row_checksum((address.address_id, oldest, len(kept), stored_ms), packed)
+        left = _decode(packed)[oldest - first :]
+        packed = _encode(left)
+        crc = row_checksum((address.address_id, oldest, len(left), stored_ms), packed)
         connection.execute(
             "UPDATE ids SET first = ?, count = ?, packed = ?, crc = ? WHERE address_id = ? AND first = ?",
-            (oldest, len(kept), packed, crc, address.address_id, first),
+            (oldest, len(left), packed, crc, address.address_id, first),
         )
 
 

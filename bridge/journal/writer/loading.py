@@ -25,7 +25,6 @@ from bridge.journal.values.options import JournalOptions
 from bridge.journal.values.queue_cursor import Cursor
 from bridge.journal.values.views import Intake
 from bridge.journal.writer.id_rows import load_ids
-from bridge.messages.stream_names import source_of
 from dedup.cache import IdCache
 
 
@@ -74,8 +73,7 @@ def load_state(connection: sqlite3.Connection, options: JournalOptions, before: 
         bridge, stream, *rest, principal, node = check_row("positions", row, 2)
         position = state.positions[bridge, stream] = PositionState(*rest)
         position.owner = Owner(principal, node)
-        if position.next is not None:
-            state.brought.add((bridge, source_of(stream)))
+    state.find_brought()
     for row in connection.execute("SELECT bridge, stream, upto, checksum, store, crc FROM settled"):
         bridge, stream, *rest = check_row("settled", row, 2)
         state.settled[bridge, stream] = SettledState(*rest)

@@ -268,5 +268,4 @@ def _fit_ids(group: Group) -> None:
         return
     for address in group.state.addresses.values():
         if address.cache.accepted > len(address.cache):
-            group.changed_caches.append(address)
-            group.changed_addresses[address.address_id] = address  # its capacity, for the next start
+            group.change_cache(address, address.cache.capacity)  # and its capacity, for the next start

@@ -13,9 +13,8 @@ def committed_changes(group: Group) -> Changes:
     The queues of an address are not among them unless they have changed: an address may have 10,000.
     """
     changed = group.changed_addresses
-    if group.changed_caches or group.changed_policies:
-        others = (*group.changed_caches, *group.changed_policies)
-        changed = changed | {address.address_id: address for address in others}
+    if group.changed_policies:
+        changed = changed | {address.address_id: address for address in group.changed_policies}
     return Changes(
         group.state.intake,
         False,

@@ -93,8 +93,8 @@ def write_group(group: Group, connection: sqlite3.Connection) -> int:
         chunks = [(number, row_checksum((number,), chunk), chunk) for number, chunk in group.chunks]
         connection.executemany("INSERT INTO chunks (chunk_id, crc, bytes) VALUES (?, ?, ?)", chunks)
         size += group.chunk_bytes + len(group.chunks) * _ROW_BYTES
-    for address in group.changed_caches:
-        fit_ids(connection, address)
+    for change in group.changed_caches.values():
+        fit_ids(connection, change.address, change.kept)
     shared: dict[int, SharedBody] = {}
     if group.options.router is not None and len(group.arrivals) > 1:
         shared = find_shared(group.arrivals.values())
@@ -132,7 +132,7 @@ def _write_arrivals(
         size = stored_bytes(block.body, ids, origins, hops, routes)
         large_id = None
         if block.large is not None:
-            large_id = _take_large(group, connection, block.large)
+            large_id = _take_large(connection, block.large)
             size += chunks_bytes(block.large.body.size)
         body, body_id = block.body, None
         if (common := shared.get(id(block))) is not None:
@@ -169,9 +169,8 @@ def _write_arrivals(
     return arrivals.size + (len(rows) + len(bodies)) * _ROW_BYTES
 
 
-def _take_large(group: Group, connection: sqlite3.Connection, kept: KeptBody) -> int:
+def _take_large(connection: sqlite3.Connection, kept: KeptBody) -> int:
     """Let a block have a large body, which is loose until the first block has it; answers its number."""
-    group.state.uploads.pop(kept.body_id, None)
     connection.execute("DELETE FROM loose_bodies WHERE large_id = ?", (kept.body_id,))
     return kept.body_id
 
@@ -188,14 +187,15 @@ def _write_ids(group: Group, connection: sqlite3.Connection) -> int:
 
 
 def _write_changes(group: Group, connection: sqlite3.Connection) -> int:
-    state = group.state
+    state, caches = group.state, group.changed_caches
     added = {state.addresses[name].address_id: len(overlay.added) for name, overlay in group.overlays.items()}
     connection.executemany(
         _UPSERT_ADDRESS,
         [
             _checked(
                 a.address_id, a.name, a.routing_type, a.first, a.next, a.trimmed, a.total, a.messages,
-                a.bytes, a.logged, a.cache.accepted + added.get(a.address_id, 0), a.cache.capacity,
+                a.bytes, a.logged, a.cache.accepted + added.get(a.address_id, 0),
+                caches[a.address_id].capacity if a.address_id in caches else a.cache.capacity,
                 a.id_cache_size, a.id_cache_configured, AUTOMATIC * a.automatic + USED * a.used,
             )
             for a in group.changed_addresses.values()

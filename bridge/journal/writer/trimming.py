@@ -60,7 +60,7 @@ def trim(group: Group, connection: sqlite3.Connection) -> int:
             size -= freed
             group.changed_addresses[address_id] = address
             if address.deleted and not address.messages:
-                state.drop_address(address)
+                _drop_address(group, address)
                 del group.changed_addresses[address_id]
                 connection.execute("DELETE FROM addresses WHERE address_id = ?", (address_id,))
                 connection.execute("DELETE FROM lost WHERE address_id = ?", (address_id,))
@@ -73,6 +73,12 @@ def trim(group: Group, connection: sqlite3.Connection) -> int:
             state.to_trim.discard(address_id)
     group.freed_bytes += _delete_loose(state, connection, size)
     return TRIM_BLOCKS - blocks
+
+
+def _drop_address(group: Group, address: AddressState) -> None:
+    by_id = group.state.by_id
+    group.state.drop_address(address)
+    group.undo.append(lambda: by_id.setdefault(address.address_id, address))
 
 
 def _loosened(connection: sqlite3.Connection, gone: list[_Row]) -> list[int]:

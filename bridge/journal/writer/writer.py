@@ -17,7 +17,7 @@ from typing import Final
 
 from bridge.errors import BridgeError, JournalDamaged, JournalUnavailable, Stopping
 from bridge.journal.rules.commands import CommittedEvents, WriteCommand
-from bridge.journal.rules.commit_group import Group
+from bridge.journal.rules.commit_group import Group, Wait
 from bridge.journal.rules.dispatch import decide, parts, refuse
 from bridge.journal.rules.log_lines import Logbook
 from bridge.journal.rules.state import State
@@ -154,13 +154,16 @@ class Writer:
     def _work(self) -> None:
         """Do one turn: the commands that wait, and behind them those that have come since."""
         fresh = self._receive(self._idle_seconds())
-        # A settlement must not overtake one that is blocked.
-        if any(command.patient for command in fresh):
-            self._blocked.room_came()
-        commands = [*self._blocked.take(), *fresh]
-        self._working = dict.fromkeys(commands)
+        self._working = dict.fromkeys(fresh)
         try:
-            self._commit(commands)
+            was_full = self.condition.is_full
+            if not self.condition.is_broken:
+                self._room.look(self._space)
+            if was_full and not self.condition.is_full:
+                self._blocked.room_came()
+            commands = [*self._again(fresh), *fresh]
+            self._working = dict.fromkeys(commands)
+            self._commit(commands, probe=was_full)
             if not self.condition.is_broken:
                 self._space.keep_up()
                 if self._space.stuck is not None and (self._room.has_reserve or not self.condition.is_full):
@@ -168,6 +171,20 @@ class Writer:
         except (OSError, sqlite3.Error) as error:
             self._lose(error)
         self.blocked_bytes = self._blocked.bytes
+
+    def _again(self, fresh: Sequence[WriteCommand]) -> list[WriteCommand]:
+        """The commands that waited and are decided again, before those that have come."""
+        is_routed = self._options.router is not None
+        again = self._blocked.take(self._room_at, disk_full=self.condition.is_full, routed=is_routed)
+        if any(command.patient for command in fresh):
+            again += self._blocked.take_settlements()
+        return again
+
+    def _room_at(self, name: str) -> int:
+        """Bytes below an address's limit."""
+        address = self.state.addresses.get(name)
+        policy = self._options.policy(name) if address is None else address.policy
+        return policy.max_size_bytes - (0 if address is None else address.bytes)
 
     def _give_up(self, error: Exception) -> None:
         """After a fault of this thread itself, answer every command with the error until the node stops."""
@@ -211,18 +228,15 @@ class Writer:
                 break
             if command is _Ask.LET_GO:
                 self._blocked.stage = Stage.LEAVING
-                self._blocked.room_came()
+                self._blocked.decide_all()
                 break
             commands.append(command)
             size += command.size
         return commands
 
-    def _commit(self, commands: Sequence[WriteCommand]) -> None:
-        """Store the commands, in as many groups as it takes."""
-        was_full = self.condition.is_full
-        if not self.condition.is_broken:
-            self._room.look(self._space)
-        for part in parts(commands, probe=was_full):
+    def _commit(self, commands: Sequence[WriteCommand], *, probe: bool) -> None:
+        """Store the commands, in as many groups as it takes; `probe` as in `parts`."""
+        for part in parts(commands, probe=probe):
             if self.condition.is_broken and not self._reconnect():
                 why = self.condition.broken
                 self._answer(part, JournalUnavailable(f"the journal cannot be opened ({why})"))
@@ -234,9 +248,10 @@ class Writer:
                 self._commit_group(part)
 
     def _commit_group(self, commands: Sequence[WriteCommand]) -> None:
-        group = self._group(commands)
+        group, intake = self._group(commands), self.state.intake
         try:
             for command in commands:
+                group.awaited = () if command.ticket else self._blocked.addresses
                 decide(group, self.connection, command)
             if group.changes_anything:
                 self._space.wrote(write_group(group, self.connection), group.message_bytes)
@@ -247,17 +262,17 @@ class Writer:
             return
         self._sequence = self.state.sequence
         self._identity_file.reached(self._sequence, self.state.lines, group.written_queue)
-        for overlay in group.overlays.values():
-            overlay.commit()
-        group.answer_commits()
-        made_room = group.freed_bytes or group.options.policy is not self._options.policy
+        group.stored()
+        if group.options is not self._options or self.state.intake is not intake:
+            self._blocked.decide_all()
         self._options = group.options
-        if made_room:
+        # Those that were decided again may have brought less than there was room for.
+        if group.freed_bytes or any(command.ticket for command in commands):
             self._blocked.room_came()
         if not commands:
             self._trim_at_ms = None
-        for command, reason, client_ms in group.blocked:
-            if (refusal := self._blocked.add(command, reason, client_ms)) is not None:
+        for command, wait, client_ms in group.blocked:
+            if (refusal := self._blocked.add(command, wait, client_ms)) is not None:
                 refuse(self.state, command, refusal)
                 group.decided.append(command)
         events = CommittedEvents(
@@ -300,7 +315,7 @@ class Writer:
 
     def _block(self, commands: Iterable[WriteCommand], error: BridgeError) -> None:
         for command in commands:
-            if (refusal := self._blocked.add(command, error)) is not None:
+            if (refusal := self._blocked.add(command, Wait(error))) is not None:
                 self._answer((command,), refusal)
 
     # -- when it goes wrong --------------------------------------------------------------------------
@@ -315,8 +330,9 @@ class Writer:
         if trimmed:
             retry_ms = _TRIM_DAMAGED_RETRY_MS if is_damage(error) and not commands else _TRIM_RETRY_MS
             self._trim_at_ms = self._clock.monotonic_ms() + retry_ms
+        group.failed()
         for command in commands:
-            command.result = command.error = None
+            command.forget_answer()
         trouble = classify(cause, self._path, at_commit=at_commit)
         if trouble is Trouble.FULL and self._reload():
             self._wait_for_room(commands, cause)

@@ -78,7 +78,7 @@ class Ledger:
     def committed(self, node: SimNode, group: Group, connection: sqlite3.Connection) -> None:
         """A group is durable."""
         for pending in group.pending:
-            for index, submission in enumerate(pending.command.transaction.submissions):
+            for index, submission in enumerate(pending.command.transaction.sent):
                 if index not in pending.skipped:
                     self._enter(node, body_of(submission.message))
         for command in group.decided:

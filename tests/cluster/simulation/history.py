@@ -23,7 +23,7 @@ from bridge.journal.batching import Cutter
 from bridge.journal.rules import moves
 from bridge.journal.rules.commands import DeleteAddressCommand
 from bridge.journal.rules.commit_group import Group
-from bridge.journal.values.store import Acknowledgement, Page, Submission, Transaction
+from bridge.journal.values.store import Acknowledgement, Page, Sent, Transaction
 from bridge.journal.values.stored_block import END
 from bridge.link.frames import Hello
 from bridge.link.socket import Endpoint
@@ -453,7 +453,7 @@ class Simulation:
 
     async def _send(self, node: SimNode, producer: Producer, doubt: tuple[str, tuple[str, ...]]) -> None:
         address, bodies = doubt
-        messages = [Submission(address, Message(body.encode()), body.encode()) for body in bodies]
+        messages = [Sent.of(address, Message(body.encode()), body.encode()) for body in bodies]
         try:
             await node.journal.commit(Transaction(messages, on_duplicate="skip"))
         except BridgeError as error:

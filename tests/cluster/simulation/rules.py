@@ -19,6 +19,7 @@ import msgspec
 from bridge.journal.rules import bridge_batches, dispatch, moves, placing
 from bridge.journal.rules.commands import DeliverCommand, MoveCommand, Moved, WriteCommand
 from bridge.journal.rules.commit_group import Group
+from bridge.journal.rules.placement import Parcel
 from bridge.journal.rules.placing import Placed
 from bridge.journal.rules.state import AddressState, PositionState, State
 from bridge.journal.source import JournalSource
@@ -64,20 +65,21 @@ def _routes_anew() -> AbstractContextManager[object]:
             command.address, range(kept.count), messages.__getitem__, group.has_room, sorted(there)
         )
         here: dict[int, tuple[str, ...]] = {}
-        placed = Placed(None)
+        parcels: list[Parcel] = []
         placements = group.options.router(routing)
         if placements is None:
-            return Placed(kept.for_queues(()))
+            return Placed(kept.for_queues(()), range(kept.count))
         for to, indices in placements:
             if to.bridge is None:
                 here |= dict.fromkeys(indices, tuple(one for one in there if one not in to.besides))
             else:
                 alone = kept.chosen(indices).for_queues(((len(indices), to.only),))
-                placed.elsewhere[Destination(to.address, to.bridge)] = alone
-        if here:
-            chosen = kept.chosen(sorted(here))
-            placed.here = chosen.for_queues(value_runs.joined((1, here[index]) for index in sorted(here)))
-        return placed
+                parcels.append(Parcel(Destination(to.address, to.bridge), alone))
+        if not here:
+            return Placed(None, (), parcels)
+        indices = sorted(here)
+        names = value_runs.joined((1, here[index]) for index in indices)
+        return Placed(kept.chosen(indices).for_queues(names), indices, parcels)
 
     return patch.object(placing, "place", place)
 

@@ -18,7 +18,7 @@ from bridge.journal.values.options import AddressPolicy, JournalOptions
 from bridge.journal.values.queue_cursor import Cursor, Interval
 from bridge.journal.values.routes import addressed
 from bridge.journal.values.row_checksums import row_checksum
-from bridge.journal.values.store import Acknowledgement, Committed, Delivered, Page, Submission, Transaction
+from bridge.journal.values.store import Acknowledgement, Committed, Delivered, Page, Sent, Transaction
 from bridge.journal.values.views import QueueView, Views
 from bridge.journal.writer.publishing import everything
 from bridge.messages.batch import Batch
@@ -121,11 +121,9 @@ def text(body: str | bytes) -> Message:
     return Message(body.encode() if isinstance(body, str) else body)
 
 
-def submission(
-    body: str | bytes, duplicate_id: str | bytes | None = None, address: str = "orders"
-) -> Submission:
+def submission(body: str | bytes, duplicate_id: str | bytes | None = None, address: str = "orders") -> Sent:
     value = duplicate_id.encode() if isinstance(duplicate_id, str) else duplicate_id
-    return Submission(address, text(body), value)
+    return Sent.of(address, text(body), value)
 
 
 async def send(
@@ -146,13 +144,13 @@ async def send_all(
 
 async def transact(
     journal: Journal,
-    *submissions: Submission,
+    *sent: Sent,
     duplicate_id: bytes | None = None,
     on_duplicate: Literal["reject", "skip"] = "reject",
     acknowledge: Sequence[Acknowledgement] = (),
 ) -> Committed:
     """One transaction."""
-    return await journal.commit(Transaction(submissions, duplicate_id, on_duplicate, acknowledge))
+    return await journal.commit(Transaction(sent, duplicate_id, on_duplicate, acknowledge))
 
 
 async def lease(

@@ -16,14 +16,15 @@ import pytest
 from bridge.errors import BridgeError, Fenced, JournalUnavailable, TargetUnavailable
 from bridge.journal.journal import Journal
 from bridge.journal.rules import client_transactions
-from bridge.journal.rules.commands import CommitCommand
+from bridge.journal.rules.commands import BridgeCommand, CommitCommand, ForgetCommand, SettleCommand
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.sqlite import database, reserve
 from bridge.journal.sqlite.database import FILE_NAME
 from bridge.journal.sqlite.vacuum import Space
-from bridge.journal.values.options import AddressPolicy
+from bridge.journal.values.options import AddressPolicy, BridgeQueue
 from bridge.journal.values.store import Committed
 from bridge.journal.writer import blocked_commands, disk_full, opening
+from bridge.messages.batch import Batch
 from tests.harness.eventually import until
 from tests.harness.rounds import rounds
 from tests.integration.journal.failing import (
@@ -510,3 +511,41 @@ async def test_memory_is_the_files_image_after_whatever_fails(tmp_path: Path, rn
 
 def covered(directory: Path) -> int:
     return int(rows(directory, "SELECT coalesce(max(next), 0) FROM positions")[0][0])
+
+
+async def test_a_read_fails_with_its_own_error_where_sqlite_has_ended_the_transaction(tmp_path: Path) -> None:
+    def read(connection: sqlite3.Connection) -> None:
+        connection.execute("ROLLBACK")  # SQLite does, of itself
+        raise sqlite_error(IOERR)
+
+    async with opened(tmp_path) as journal:
+        with pytest.raises(JournalUnavailable, match="disk I/O error"):
+            await journal.look(read)
+        assert await journal.addresses() == []
+
+
+async def test_a_bridge_that_is_forgotten_with_its_last_settlement_leaves_nothing(tmp_path: Path) -> None:
+    bridge = BridgeQueue("b", ["orders"], lambda name: name == "orders")
+    async with opened(options(tmp_path, bridges=[bridge])) as journal:
+        await send(journal, "m")
+        await journal.submit(BridgeCommand, action="remove", bridge=bridge)
+        stream = f"journal:{journal.identity.incarnation}:orders:0"
+        settled: dict[str, Any] = {"target": "t", "store": "s", "committed": 0, "duplicates": 0}
+        answers = await together(
+            journal,
+            lambda _sql: None,
+            journal.submit(
+                SettleCommand,
+                bridge="b",
+                address="orders",
+                batch=Batch(stream, 0, 1),
+                recovered=False,
+                **settled,
+            ),
+            journal.submit(ForgetCommand, bridge="b", address=None, really=True),
+        )
+        assert answers[0] is None
+        assert answers[1].queues == ["orders"]
+        assert memory(journal) == file(journal)
+        assert rows(tmp_path, "SELECT name FROM queues WHERE bridge = 'b'") == []
+        assert rows(tmp_path, "SELECT * FROM settled") == []

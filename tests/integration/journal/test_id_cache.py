@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
-from bridge.errors import AddressNotFound, DuplicateIdRejected
+from bridge.errors import AddressNotFound, DuplicateIdRejected, JournalUnavailable
+from bridge.journal.rules.commands import ConfigureCommand
 from bridge.journal.values.options import AddressPolicy
+from tests.integration.journal.failing import caught_up, fail_with, file, memory, once
 from tests.integration.journal.helpers import (
     QUEUE,
     browsed,
@@ -201,3 +205,39 @@ async def test_ids_outlive_the_queues_of_their_address(tmp_path: Path) -> None:
         await journal.create_queue("orders", QUEUE, "earliest")
         assert await send_all(journal, "a") == [False]
         assert await consume(journal) == ["a"]
+
+
+@pytest.mark.parametrize("persist", [True, False])
+@pytest.mark.parametrize("change", ["clear", "resize", "delete"])
+async def test_a_change_whose_commit_fails_forgets_no_id(tmp_path: Path, change: str, persist: bool) -> None:
+    async with opened(options(tmp_path, persist_id_cache=persist)) as journal:
+        await send_all(journal, ["a", "b", "c"])
+        fail_with(journal, once("COMMIT", sqlite3.SQLITE_IOERR))
+        changes: dict[str, Callable[[], Awaitable[object]]] = {
+            "clear": lambda: journal.clear_id_cache("orders"),
+            "resize": lambda: journal.resize_id_cache("orders", 1),
+            "delete": lambda: journal.delete_address("orders"),
+        }
+        with pytest.raises(JournalUnavailable):
+            await changes[change]()
+        await caught_up(journal)
+        assert (await journal.address("orders")).id_cache_entries == 3
+        assert await send_all(journal, ["a", "b", "c"]) == [False, False, False]
+        if persist:
+            assert memory(journal) == file(journal)
+        await changes[change]()
+        assert await send_all(journal, ["a", "b"]) == [True, True]
+
+
+async def test_settings_whose_commit_fails_forget_no_id(tmp_path: Path) -> None:
+    given = options(tmp_path, persist_id_cache=False)
+    async with opened(given) as journal:
+        await send_all(journal, ["a", "b", "c"])
+        fail_with(journal, once("COMMIT", sqlite3.SQLITE_IOERR))
+        smaller = options(tmp_path, AddressPolicy(id_cache_size=1), persist_id_cache=False)
+        with pytest.raises(JournalUnavailable):
+            await journal.submit(ConfigureCommand, options=smaller)
+        await caught_up(journal)
+        assert await send_all(journal, ["a", "b", "c"]) == [False, False, False]
+        await journal.submit(ConfigureCommand, options=smaller)
+        assert await send_all(journal, ["c", "b"]) == [False, True]

@@ -16,20 +16,31 @@ from bridge.journal.journal import Journal
 from bridge.journal.sqlite import pages
 from bridge.journal.uploads import UPLOADS_MOST, BodyUpload
 from bridge.journal.values.options import AddressPolicy
-from bridge.journal.values.store import Committed, Delivered, Submission, Transaction
+from bridge.journal.values.routing import Destination, Placement, Routing
+from bridge.journal.values.store import Committed, Delivered, Sent, Transaction
+from bridge.messages.batch import Batch
+from bridge.messages.block import encode_message, pack
 from bridge.messages.message import CHUNK_BYTES, DIGEST_BYTES, LargeBody, LargeBodyApart, Message
+from bridge.messages.stream_names import forward_log
+from dedup.verdict import Verdict
+from tests.fakes.routing import Alone, Routed
 from tests.harness.eventually import until
-from tests.integration.journal.failing import fail_with, sqlite_error
+from tests.integration.journal.failing import caught_up, fail_with, once, sqlite_error, together
 from tests.integration.journal.helpers import (
     KIB,
     QUEUE,
+    STREAM,
     acknowledgement,
     browsed,
+    deliver,
     lease,
     number,
+    open_stream,
     opened,
     options,
+    policies,
     send,
+    target,
 )
 
 CHUNKS = [bytes([one]) * 40 * KIB for one in range(5)]
@@ -50,7 +61,7 @@ async def commit(
 ) -> Committed:
     """Its message; the upload has ended then."""
     kept = one.kept
-    submission = Submission(address, Message(kept.body, b"key", HEADERS), duplicate_id)
+    submission = Sent.of(address, Message(kept.body, b"key", HEADERS), duplicate_id)
     try:
         return await journal.commit(Transaction((submission,), plain=True, large=kept))
     finally:
@@ -228,6 +239,87 @@ async def test_an_upload_to_a_full_address_waits_for_room_before_it_sends_a_chun
         (await sending).give_up()
 
 
+async def test_a_large_message_that_a_router_places_elsewhere_asks_for_room_there(tmp_path: Path) -> None:
+    """A full address takes it, as it takes a small one; a full place refuses it, once it is placed."""
+    full = AddressPolicy(max_size_bytes=300, full_policy="FAIL")
+    places = [Destination("elsewhere")]
+    router = Routed(lambda routing: [Placement(one, routing.indices) for one in places])
+    given = options(tmp_path, policies(AddressPolicy(), orders=full, there=full), router=router)
+    async with opened(given) as journal:
+        for address in ("orders", "there"):
+            places[:] = [Destination(address)]
+            while address not in journal.full_addresses():
+                await send(journal, "." * 100)
+        places[:] = [Destination("elsewhere")]
+        assert (await send(journal, "small")).elsewhere == {"orders": 1}
+        assert (await send_large(journal)).elsewhere == {"orders": 1}
+        small, large = await messages(journal, "elsewhere")
+        assert small.message.whole == b"small"
+        assert await body_of(journal, large) == BODY
+        places[:] = [Destination("there")]
+        with pytest.raises(MessageTooLarge, match="there holds at most"):
+            await send_large(journal)
+        await until(lambda: chunks_in(tmp_path) == (len(CHUNKS), 0), "what was refused goes")
+
+
+async def test_a_large_copy_that_another_node_places_elsewhere_asks_for_room_there(tmp_path: Path) -> None:
+    full = AddressPolicy(max_size_bytes=300, full_policy="FAIL")
+    log = Destination(forward_log("0c", "orders"), "$cluster.0c", only=("q",))
+
+    class Onward(Alone):
+        def __call__(self, _routing: Routing) -> None:
+            return None
+
+        def queue_here(self, _name: str) -> str | None:
+            return None
+
+        def onward(self, _address: str, _name: str) -> Destination:
+            return log
+
+    given = options(tmp_path, policies(AddressPolicy(), orders=full), router=Onward())
+    async with opened(given) as journal:
+        while "orders" not in journal.full_addresses():
+            await send(journal, "." * 100)
+        end = target(journal, "$cluster.0b", places=True)
+        await open_stream(end)
+        one = end.upload(STREAM, len(BODY))
+        for chunk in CHUNKS:
+            await one.add(chunk)
+        block = pack([encode_message(Message(one.kept.body))], queues=((1, ("0.0/0c/q",)),), large=one.kept)
+        (receipt,) = await deliver(end, Batch(STREAM, 0, 1, ((0, 0),), block, block.checksum))
+        one.give_up()
+        assert receipt.verdict is Verdict.STORED
+        (large,) = await messages(journal, log.address)
+        assert await body_of(journal, large) == BODY
+
+
+async def test_a_large_message_that_found_no_room_on_the_disk_waits_for_some(tmp_path: Path) -> None:
+    async with opened(tmp_path) as journal:
+        one = await upload(journal)
+        fail_with(journal, once("COMMIT", sqlite3.SQLITE_FULL))
+        assert (await commit(journal, one)).stored
+        (large,) = await messages(journal)
+        assert await body_of(journal, large) == BODY
+
+
+async def test_a_body_stays_whose_sender_leaves_while_its_message_is_stored(tmp_path: Path) -> None:
+    """The body is given up in the group that stores its message."""
+    async with opened(tmp_path) as journal:
+        one = await upload(journal)
+
+        async def leaves() -> None:
+            committing = asyncio.create_task(commit(journal, one))
+            await asyncio.sleep(0)
+            committing.cancel()
+            await asyncio.wait([committing])
+
+        await together(journal, lambda _sql: None, leaves())
+        await caught_up(journal)
+        (large,) = await messages(journal)
+        assert await body_of(journal, large) == BODY
+        assert chunks_in(tmp_path) == (len(CHUNKS), 0)
+
+
 async def test_uploads_have_a_limit(tmp_path: Path) -> None:
     async with opened(tmp_path) as journal:
         uploads = [await upload(journal, [b"x"]) for _ in range(UPLOADS_MOST)]
@@ -277,7 +369,7 @@ async def test_a_message_whose_body_has_not_come_whole_is_not_stored(tmp_path: P
         kept = one.kept
         one.give_up()
         for claimed in (kept, kept._replace(body=LargeBody(kept.body.size + 1, kept.body.digest))):
-            submission = Submission("orders", Message(claimed.body))
+            submission = Sent.of("orders", Message(claimed.body))
             with pytest.raises(JournalUnavailable, match="send it again"):
                 await journal.commit(Transaction((submission,), plain=True, large=claimed))
         await gone(tmp_path)

@@ -12,6 +12,7 @@ from bridge.journal import journal as journal_module
 from bridge.journal.rules import streams
 from bridge.journal.rules.owners import EVERY_RIGHT, Caller
 from bridge.journal.target import JournalTarget
+from bridge.journal.values.options import AddressPolicy
 from bridge.messages.stream_names import LETTERS
 from bridge.relay.ports import Stream
 from dedup.verdict import Verdict
@@ -78,6 +79,14 @@ async def test_no_more_than_max_queues_are_made(tmp_path: Path) -> None:
         assert not await journal.create_queue("others", "two", "earliest"), "it is there"
         await journal.delete_queue("orders", "one")
         assert await journal.create_queue("new", "three", "earliest")
+
+
+async def test_a_queue_that_is_refused_makes_no_address(tmp_path: Path) -> None:
+    async with opened(options(tmp_path, AddressPolicy(routing_type="ANYCAST"))) as journal:
+        for queue, condition in (("orders", "a = 1"), ("other", None)):
+            with pytest.raises(Conflict, match="is ANYCAST"):
+                await journal.create_queue("orders", queue, "earliest", condition)
+            assert await journal.addresses() == []
 
 
 @pytest.mark.parametrize(("name", "ending"), [("STREAMS_MOST", ""), ("LETTER_STREAMS_MOST", LETTERS)])

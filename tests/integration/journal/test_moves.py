@@ -202,7 +202,20 @@ async def test_if_one_destination_is_full_nothing_is_moved(tmp_path: Path) -> No
         first, second = await movable(journal, ELSEWHERE)
         with pytest.raises(AddressFull):
             await move(journal, [replace(first, to=PEER), second])
-        assert await browsed(journal, PEER.address) == []
+        with pytest.raises(AddressNotFound):
+            await journal.address(PEER.address)
+        assert await consume(journal) == ["a", "b"]
+
+
+async def test_if_not_all_destinations_may_be_made_nothing_is_moved(tmp_path: Path) -> None:
+    async with opened(options(tmp_path, max_addresses=2)) as journal:
+        await journal.create_queue("orders", QUEUE, "earliest")
+        await send_all(journal, "ab")
+        first, second = await movable(journal, ELSEWHERE)
+        for to in (Destination("third"), PEER):
+            with pytest.raises(AddressNotFound, match="max-addresses"):
+                await move(journal, [replace(first, to=to), second])
+            assert [one.address for one in await journal.addresses()] == ["orders"]
         assert await consume(journal) == ["a", "b"]
 
 

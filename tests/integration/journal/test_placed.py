@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -15,7 +16,7 @@ from bridge.journal.journal import Journal
 from bridge.journal.rules.commands import DropLogCommand, MoveCommand
 from bridge.journal.rules.moves import read_movable
 from bridge.journal.source import JournalSource
-from bridge.journal.values.options import BridgeQueue, BridgeSelection
+from bridge.journal.values.options import AddressPolicy, BridgeQueue, BridgeSelection
 from bridge.journal.values.routing import Destination, Placement, Routing
 from bridge.messages.batch import Batch
 from bridge.messages.block import Queues
@@ -36,6 +37,7 @@ from tests.integration.journal.helpers import (
     open_stream,
     opened,
     options,
+    policies,
     rows,
     send,
     submission,
@@ -168,6 +170,60 @@ async def test_a_copy_for_an_address_that_is_gone_becomes_a_dead_letter_and_make
         await bring(journal, ((1, ("orders",)),), "0")
         assert [one.address for one in await journal.addresses()] == ["dead-letters"]
         assert await browsed(journal, "dead-letters") == ["0"]
+
+
+@pytest.mark.parametrize("policy", ["BLOCK", "FAIL"])
+async def test_a_batch_whose_dead_letters_fill_its_address_is_stored_whole_and_once(
+    tmp_path: Path, policy: Literal["BLOCK", "FAIL"]
+) -> None:
+    """A node hands a dead letter over, and a message behind it: below its limit, an address takes both."""
+    small = AddressPolicy(max_size_bytes=600, full_policy=policy)
+    async with opened(options(tmp_path, small)) as journal:
+        await journal.create_queue("orders", "a", "earliest")
+        end = target(journal, PEER, places=True)
+        await open_stream(end)
+        both = named(batch({0: "l" * 550, 1: "m"}, 2), (1, ("/letter", "a")), (1, ("a",)))
+        assert [one.verdict for one in await deliver(end, both)] == [Verdict.STORED]
+        assert await browsed(journal) == ["l" * 550, "m"]
+
+
+async def test_a_batch_for_which_not_all_addresses_may_be_made_leaves_no_dead_letter(tmp_path: Path) -> None:
+    async with opened(options(tmp_path, max_addresses=1)) as journal:
+        receipt = await bring(journal, ((1, ("gone",)), (1, ())), "01")
+        assert (receipt.verdict, receipt.reason.split(":")[0]) == (Verdict.NOT_NOW, "ADDRESS_NOT_FOUND")
+        assert await journal.addresses() == []
+
+
+async def test_a_message_that_no_place_of_it_can_hold_is_refused_with_its_position(tmp_path: Path) -> None:
+    small = policies(AddressPolicy(), orders=AddressPolicy(max_size_bytes=100))
+    async with opened(options(tmp_path, small)) as journal:
+        await journal.create_queue("orders", "a", "earliest")
+        end = target(journal, PEER, places=True)
+        await open_stream(end)
+        some = batch({0: "m", 1: "l" * 200}, 2)
+        (receipt,) = await deliver(end, named(some, (2, ("a",))))
+        assert (receipt.verdict, receipt.position) == (Verdict.REFUSED, 1)
+        assert "orders holds at most 100" in receipt.reason
+        await open_stream(end)
+        (receipt,) = await deliver(end, named(some, (1, ("a",)), (1, ("gone",))))
+        assert receipt.verdict is Verdict.STORED
+        assert await browsed(journal) == ["m"]
+        assert await browsed(journal, "dead-letters") == ["l" * 200], "it goes where there is room for it"
+
+
+async def test_ids_are_checked_for_the_copies_that_stay_and_no_other_copy_is_put_with_them(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path) as journal:
+        await journal.create_queue("orders", "a", "earliest")
+        await send(journal, "known", "1")
+        end = target(journal, PEER, places=True, check_ids=True)
+        await open_stream(end)
+        some = batch({0: "gone", 1: "known", 2: "m"}, 3, ids={0: "0", 1: "1", 2: "2"})
+        (receipt,) = await deliver(end, named(some, (1, ("gone",)), (2, ("a",))))
+        assert (receipt.verdict, receipt.duplicates) == (Verdict.STORED, 1)
+        assert await browsed(journal) == ["known", "m"]
+        assert await browsed(journal, "dead-letters") == ["gone"]
 
 
 async def test_only_a_clusters_node_may_name_queues(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from bridge.journal.rules.commands import MoveCommand
 from bridge.journal.rules.moves import read_movable
 from bridge.journal.values.options import FILTERED_QUEUES, AddressPolicy, BridgeQueue
 from bridge.journal.values.routing import Destination
-from bridge.journal.values.store import QueueStatus, Submission, Transaction
+from bridge.journal.values.store import QueueStatus, Sent, Transaction
 from bridge.messages.block import encode_message, pack
 from bridge.messages.message import Message
 from tests.integration.journal.helpers import (
@@ -44,8 +44,8 @@ from tests.integration.journal.helpers import (
 RED, BLUE = "colour = 'red'", "colour = 'blue'"
 
 
-def coloured(body: str, colour: str, address: str = "orders") -> Submission:
-    return Submission(address, Message(body.encode(), headers=(("colour", colour.encode()),)))
+def coloured(body: str, colour: str, address: str = "orders") -> Sent:
+    return Sent.of(address, Message(body.encode(), headers=(("colour", colour.encode()),)))
 
 
 async def paint(journal: Journal, *pairs: tuple[str, str]) -> None:
@@ -131,7 +131,7 @@ async def test_a_move_takes_what_is_addressed_to_its_queue_and_is_filtered_where
         ]
         await transact(
             journal,
-            *(Submission("orders", Message(b"%d" % place, headers=one)) for place, one in enumerate(headers)),
+            *(Sent.of("orders", Message(b"%d" % place, headers=one)) for place, one in enumerate(headers)),
         )
         incarnation = journal.identity.incarnation
         found = (
@@ -336,7 +336,7 @@ async def test_a_condition_that_joins_long_headers_holds_no_commit(tmp_path: Pat
     async with opened(tmp_path) as journal:
         await journal.create_queue("orders", "q", "earliest", condition)
         for _ in range(20):
-            await transact(journal, Submission("orders", Message(b"", headers=(("x", b"a" * 15_000),))))
+            await transact(journal, Sent.of("orders", Message(b"", headers=(("x", b"a" * 15_000),))))
         assert journal.counts.not_evaluated == {("orders", "q"): 20}
 
 
@@ -409,15 +409,15 @@ async def test_a_full_address_has_room_when_its_filtered_queue_is_read(tmp_path:
 async def test_many_stretches_of_one_block_are_read_with_their_ids(tmp_path: Path) -> None:
     async with opened(tmp_path) as journal:
         await journal.create_queue("orders", "red", "earliest", RED)
-        submissions = [
-            Submission(
+        sent = [
+            Sent.of(
                 "orders",
                 Message(b"%d" % place, headers=(("colour", b"red" if place % 3 == 0 else b"blue"),)),
                 b"id-%d" % place,
             )
             for place in range(3000)
         ]
-        await journal.commit(Transaction(submissions))
+        await journal.commit(Transaction(sent))
         page = await lease(journal, queue="red", most=1000)
         assert [one.duplicate_id for one in page.messages] == [
             b"id-%d" % place for place in range(0, 3000, 3)

@@ -12,7 +12,7 @@ from bridge.errors import AddressFull, AddressNotFound, JournalUnavailable
 from bridge.http.acceptor import Acceptor, AcceptorOptions
 from bridge.journal.values.options import AddressPolicy
 from bridge.journal.values.routing import Destination, Placement, Routing
-from bridge.journal.values.store import Submission, Transaction
+from bridge.journal.values.store import Sent, Transaction
 from bridge.messages.message import Message
 from tests.fakes.http_client import http_client
 from tests.fakes.routing import Alone, Routed, Rule
@@ -98,7 +98,7 @@ async def test_a_message_may_be_stored_at_several_addresses_and_by_its_headers(t
     async with opened(options(tmp_path, router=Routed(by_header))) as journal:
         regions = ["eu", "us", "eu"]
         given = [
-            Submission("orders", Message(str(number).encode(), None, (("region", region.encode()),)))
+            Sent.of("orders", Message(str(number).encode(), None, (("region", region.encode()),)))
             for number, region in enumerate(regions)
         ]
         answer = await journal.commit(Transaction(given))

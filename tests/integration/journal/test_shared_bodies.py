@@ -19,7 +19,7 @@ from bridge.journal.source import JournalSource
 from bridge.journal.sqlite.database import FILE_NAME
 from bridge.journal.values.options import AddressPolicy, BridgeSelection, JournalOptions
 from bridge.journal.values.routing import Destination, Placement, Routing
-from bridge.journal.values.store import Submission, Transaction
+from bridge.journal.values.store import Sent, Transaction
 from bridge.messages.message import Message
 from bridge.messages.origins import duplicate_ids
 from bridge.messages.stream_names import forward_log
@@ -305,7 +305,7 @@ async def test_a_node_without_a_router_has_no_bodies_beside_its_blocks(tmp_path:
         await make_queues(journal)
         journal._writer.connection.set_trace_callback(statements.append)
         same = os.urandom(KIB)
-        await journal.commit(Transaction([Submission(log, Message(same)) for log in LOGS]))
+        await journal.commit(Transaction([Sent.of(log, Message(same)) for log in LOGS]))
         for log in LOGS:
             (page,) = [await journal.lease(log, QUEUE, most=9, wait_ms=0, lease_ms=9, most_bytes=MIB)]
             assert [one.message.body for one in page.messages] == [same]

@@ -20,6 +20,7 @@ from bridge.journal.batching import Cutter
 from bridge.journal.journal import Journal
 from bridge.journal.rules import moves
 from bridge.journal.rules import queues as rules_of_queues
+from bridge.journal.rules.commands import LeaseCommand
 from bridge.journal.shared_queues import SharedQueues
 from bridge.journal.source import JournalSource
 from bridge.journal.values.options import (
@@ -29,7 +30,7 @@ from bridge.journal.values.options import (
     JournalOptions,
     SharedNames,
 )
-from bridge.journal.values.store import Page, Submission
+from bridge.journal.values.store import Page, Sent
 from bridge.messages.addresses import QueueName
 from bridge.messages.message import Message
 from bridge.messages.stream_names import own_log
@@ -37,7 +38,7 @@ from bridge.relay.ports import Receipt, StreamState
 from dedup.verdict import Verdict
 from tests.harness.eventually import until
 from tests.harness.rounds import rounds
-from tests.integration.journal.failing import caught_up, file, memory, once, together
+from tests.integration.journal.failing import caught_up, fail_with, file, memory, once, together
 from tests.integration.journal.helpers import (
     QUEUE,
     ManualClock,
@@ -82,8 +83,8 @@ async def take_all(queues: SharedQueues) -> None:
         pass
 
 
-def coloured(body: str, colour: str) -> Submission:
-    return Submission("orders", Message(body.encode(), headers=(("colour", colour.encode()),)))
+def coloured(body: str, colour: str) -> Sent:
+    return Sent.of("orders", Message(body.encode(), headers=(("colour", colour.encode()),)))
 
 
 async def test_no_more_than_a_window_is_taken_ahead_of_the_target(tmp_path: Path) -> None:
@@ -372,6 +373,43 @@ async def test_what_is_reserved_is_free_again_when_its_bridge_fails(
         await asyncio.wait([asking])
         page = await lease(journal, wait_ms=10_000)
         assert bodies(page.messages) == ["0"], "cancelled while it was asking"
+
+
+async def test_what_is_reserved_stays_so_when_another_commit_fails(tmp_path: Path) -> None:
+    """The bridge is about to move it: what lies behind it is given to nobody before that."""
+    async with opened(options(tmp_path)) as journal:
+        await send(journal, "0")
+        how: dict[str, Any] = {"most": 1, "most_bytes": MANY, "lease_ms": 0, "reserves": True}
+        grant = await journal.submit(
+            LeaseCommand, address="orders", queue=QUEUE, lease="of the bridge", **how
+        )
+        fail_with(journal, once("COMMIT", sqlite3.SQLITE_IOERR))
+        with pytest.raises(JournalUnavailable):
+            await send(journal, "1")
+        await caught_up(journal)
+        assert (await lease(journal)).lease is None
+        await journal.give_back("orders", QUEUE, grant.lease)
+        assert bodies((await lease(journal)).messages) == ["0"]
+
+
+async def test_a_bridge_looks_again_at_what_a_failed_commit_did_not_settle(tmp_path: Path) -> None:
+    async with opened(options(tmp_path)) as journal:
+        await transact(journal, coloured("0", "red"), coloured("1", "red"))
+        page = await lease(journal, most=1)
+        queues = shared(journal, condition="colour = 'red'")
+        taking = asyncio.create_task(queues.take())
+        await asyncio.sleep(0)
+        await together(
+            journal,
+            once("COMMIT", sqlite3.SQLITE_IOERR),
+            journal.acknowledge(acknowledgement(page)),
+            queues.take(),
+        )
+        await asyncio.wait([taking])
+        await caught_up(journal)
+        await journal.release(acknowledgement(page))
+        await take_all(queues)
+        assert sorted(await browsed(journal, own_log("to-hub", "orders"))) == ["0", "1"]
 
 
 def failing(*_arguments: object, **_options: object) -> None:

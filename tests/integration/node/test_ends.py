@@ -15,7 +15,7 @@ from bridge import ends
 from bridge.assembly.credentials import Credentials
 from bridge.cli import main
 from bridge.errors import Conflict
-from bridge.journal.values.store import Submission, Transaction
+from bridge.journal.values.store import Sent, Transaction
 from bridge.messages.message import Message
 from bridge.node.node import Node
 from bridge.node.operations import Control
@@ -134,7 +134,7 @@ async def test_a_node_relays_through_it_in_both_directions(node: Node) -> None:
     assert node.journal is not None
     journal, store = node.journal, STORES["there"]
     bodies = [b"m%d" % number for number in range(20)]
-    await journal.commit(Transaction([Submission("orders", Message(body)) for body in bodies]))
+    await journal.commit(Transaction([Sent.of("orders", Message(body)) for body in bodies]))
     JOURNALS["there"].put("invoices", *(Message(body) for body in bodies))
 
     async def arrived() -> bool:
@@ -166,7 +166,7 @@ async def test_what_it_refuses_is_a_dead_letter_of_the_node(node: Node) -> None:
     journal = node.journal
     STORES["there"].largest = 15
     for body in (b"small", b"larger than it takes", b"small again"):
-        await journal.commit(Transaction([Submission("orders", Message(body))]))
+        await journal.commit(Transaction([Sent.of("orders", Message(body))]))
 
     async def arrived() -> bool:
         return STORES["there"].bodies("from.orders") == [b"small", b"small again"]
@@ -224,7 +224,7 @@ async def test_the_example_of_the_documentation_is_an_end_of_an_installed_packag
         node = made_node(settings, SettingsFile(file, {}), Credentials(settings))
         await node.start()
         assert node.journal is not None
-        await node.journal.commit(Transaction([Submission("orders", Message(b"m%d" % n)) for n in range(5)]))
+        await node.journal.commit(Transaction([Sent.of("orders", Message(b"m%d" % n)) for n in range(5)]))
 
         async def settled() -> bool:
             (bridge,) = (await Control(node).status())["bridges"]

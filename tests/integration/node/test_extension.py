@@ -16,7 +16,7 @@ from bridge.errors import Conflict, NotFound
 from bridge.http.answers import Answer, answer
 from bridge.http.authentication import Principal
 from bridge.http.router import Addition
-from bridge.journal.values.store import Submission, Transaction
+from bridge.journal.values.store import Sent, Transaction
 from bridge.link.correspondent import LinkEnd
 from bridge.link.frames import Hello
 from bridge.messages.message import Message
@@ -189,7 +189,7 @@ async def test_it_takes_the_links_that_are_its_own(
     await edge.start()
     assert edge.journal is not None
     assert hub.journal is not None
-    await edge.journal.commit(Transaction([Submission("orders", Message(b"m"))]))
+    await edge.journal.commit(Transaction([Sent.of("orders", Message(b"m"))]))
 
     async def arrived() -> bool:
         assert hub.journal is not None
@@ -259,7 +259,7 @@ async def test_a_bridge_that_is_added_reads_the_journal_and_leaves_what_waits(
     journal = services.journal
 
     async def send(body: bytes, address: str = "orders") -> None:
-        await journal.commit(Transaction([Submission(address, Message(body))]))
+        await journal.commit(Transaction([Sent.of(address, Message(body))]))
 
     await send(b"before the queue")
     await journal.create_queue("orders", "keeps", "latest")

@@ -18,7 +18,7 @@ from bridge.assembly.context import node_context
 from bridge.cli import main
 from bridge.errors import TargetRefused
 from bridge.journal.journal import Journal
-from bridge.journal.values.store import Submission, Transaction
+from bridge.journal.values.store import Sent, Transaction
 from bridge.messages.message import Message
 from bridge.node.wiring import journal_options
 from bridge.relay import divergence
@@ -65,7 +65,7 @@ class Stopped:
 
     def put(self, *bodies: bytes) -> None:
         def send(journal: Journal) -> Coroutine[Any, Any, Any]:
-            return journal.commit(Transaction([Submission("orders", Message(body)) for body in bodies]))
+            return journal.commit(Transaction([Sent.of("orders", Message(body)) for body in bodies]))
 
         self.in_journal(send)
 

@@ -14,7 +14,7 @@ from bridge.assembly.credentials import Credentials
 from bridge.demo.ports import free_ports
 from bridge.errors import BridgeError, Conflict, JournalUnavailable, Stopping
 from bridge.journal.rules.commands import BridgeCommand
-from bridge.journal.values.store import Submission, Transaction
+from bridge.journal.values.store import Sent, Transaction
 from bridge.messages.message import Message
 from bridge.node.extension import Extension, NodeServices
 from bridge.node.node import Node
@@ -97,7 +97,7 @@ async def node(file: Path, store: FakeStore, watching: Watching) -> AsyncIterato
 
 async def send(node: Node, address: str, body: bytes) -> None:
     assert node.journal is not None
-    await node.journal.commit(Transaction([Submission(address, Message(body))]))
+    await node.journal.commit(Transaction([Sent.of(address, Message(body))]))
 
 
 async def test_a_bridge_that_has_not_changed_is_the_same_object(

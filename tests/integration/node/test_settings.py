@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from bridge.assembly.credentials import Credentials
-from bridge.journal.values.store import Submission, Transaction
+from bridge.journal.values.store import Sent, Transaction
 from bridge.messages.message import Message
 from bridge.node.wiring import made_node
 from bridge.settings import SettingsFile, load
@@ -140,7 +140,7 @@ async def test_every_key_is_read_where_a_node_runs(tmp_path: Path, monkeypatch: 
     try:
         await node.start()
         assert node.journal is not None
-        await node.journal.commit(Transaction([Submission("orders", Message(b"waits"))]))
+        await node.journal.commit(Transaction([Sent.of("orders", Message(b"waits"))]))
         await until(lambda: unread() <= {*ELSEWHERE, "node.shutdown-timeout"}, "all others are read")
     finally:
         await node.stop()

@@ -16,7 +16,7 @@ from bridge.journal.journal import Journal
 from bridge.journal.source import JournalSource
 from bridge.journal.target import JournalTarget
 from bridge.journal.values.options import AddressPolicy, BridgeQueue, BridgeSelection, JournalOptions
-from bridge.journal.values.store import AddressStatus, Delivered, Submission, Transaction
+from bridge.journal.values.store import AddressStatus, Delivered, Sent, Transaction
 from bridge.messages.batch import Batch
 from bridge.messages.message import Message
 from bridge.relay.backoff import Backoff
@@ -134,7 +134,7 @@ class Nodes:
             await self.put_at("orders", bodies[start : start + together])
 
     async def put_at(self, address: str, bodies: Sequence[bytes]) -> None:
-        await self.edge.commit(Transaction([Submission(address, Message(body)) for body in bodies]))
+        await self.edge.commit(Transaction([Sent.of(address, Message(body)) for body in bodies]))
 
     async def idle(self) -> None:
         """Wait until no bridge has anything left."""

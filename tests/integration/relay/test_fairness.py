@@ -15,7 +15,7 @@ from bridge.journal.journal import Journal
 from bridge.journal.source import JournalSource
 from bridge.journal.target import JournalTarget
 from bridge.journal.values.options import AddressPolicy, BridgeQueue, BridgeSelection, JournalOptions
-from bridge.journal.values.store import Acknowledgement, Submission, Transaction
+from bridge.journal.values.store import Acknowledgement, Sent, Transaction
 from bridge.link import limits
 from bridge.link.correspondent import LinkEnd
 from bridge.link.node_target import NodeTarget
@@ -95,7 +95,7 @@ class Nodes:
 
     async def put(self, address: str, bodies: list[bytes]) -> None:
         for start in range(0, len(bodies), 10):
-            part = [Submission(address, Message(body)) for body in bodies[start : start + 10]]
+            part = [Sent.of(address, Message(body)) for body in bodies[start : start + 10]]
             await self.edge.commit(Transaction(part))
 
     async def drained(self, address: str, count: int) -> list[bytes | None]:

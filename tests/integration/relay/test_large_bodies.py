@@ -23,7 +23,7 @@ from bridge.journal.sqlite import pages
 from bridge.journal.target import JournalTarget
 from bridge.journal.uploads import BodyUpload
 from bridge.journal.values.options import AddressPolicy, BridgeQueue, BridgeSelection, JournalOptions
-from bridge.journal.values.store import Delivered, Submission, Transaction
+from bridge.journal.values.store import Delivered, Sent, Transaction
 from bridge.link import limits
 from bridge.link.correspondent import LinkEnd
 from bridge.link.frames import Hello
@@ -126,12 +126,12 @@ class Pair:
         one = self.edge.upload("orders", len(content))
         for start in range(0, len(content), CHUNK_BYTES):
             await one.add(content[start : start + CHUNK_BYTES])
-        submission = Submission("orders", Message(one.kept.body, b"key", (("kind", b"film"),)), duplicate_id)
+        submission = Sent.of("orders", Message(one.kept.body, b"key", (("kind", b"film"),)), duplicate_id)
         await self.edge.commit(Transaction((submission,), plain=True, large=one.kept))
         one.give_up()
 
     async def put_small(self, content: bytes) -> None:
-        await self.edge.commit(Transaction((Submission("orders", Message(content)),), plain=True))
+        await self.edge.commit(Transaction((Sent.of("orders", Message(content)),), plain=True))
 
     async def relayed(self) -> None:
         """Start the bridge, and wait until nothing of it is left at the edge."""
@@ -232,12 +232,12 @@ async def test_a_full_target_is_heard_of_before_the_body_is_sent_and_the_message
 ) -> None:
     """B24: the hub answers the first chunk; other streams of the link would go on."""
     pair.policies["hub/orders"] = AddressPolicy(max_size_bytes=30 * CHUNK_BYTES, full_policy="FAIL")
-    filler = Transaction((Submission("orders", Message(b"x" * 31 * CHUNK_BYTES)),))
+    filler = Transaction((Sent.of("orders", Message(b"x" * 31 * CHUNK_BYTES)),))
     await pair.hub.create_queue("orders", "reader", "earliest")
     with pytest.raises(Exception, match="holds at most"):
         await pair.hub.commit(filler)
     for _ in range(2):
-        await pair.hub.commit(Transaction((Submission("orders", Message(b"x" * 16 * CHUNK_BYTES)),)))
+        await pair.hub.commit(Transaction((Sent.of("orders", Message(b"x" * 16 * CHUNK_BYTES)),)))
     content = body(20)
     await pair.put(content)
     await pair.relay.command(Command.START)
@@ -382,7 +382,7 @@ async def test_the_edge_stays_usable_while_a_body_crosses(
     await pair.put(content)
     await pair.relay.command(Command.START)
     await crossing.wait()
-    await pair.hub.commit(Transaction((Submission("other", Message(b"meanwhile")),)))
+    await pair.hub.commit(Transaction((Sent.of("other", Message(b"meanwhile")),)))
     assert texts(await pair.at(pair.hub, "other")) == [b"meanwhile"]
     go_on.set()
     await pair.emptied()

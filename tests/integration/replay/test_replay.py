@@ -19,7 +19,7 @@ from bridge.journal.dead_letters import DeadLetterService, Replayed, Route
 from bridge.journal.journal import Journal
 from bridge.journal.target import JournalTarget
 from bridge.journal.values.options import AddressPolicy, BridgeQueue, JournalOptions
-from bridge.journal.values.store import Submission, Transaction
+from bridge.journal.values.store import Sent, Transaction
 from bridge.messages.batch import Batch
 from bridge.messages.block import IndexedId, encode_message, pack
 from bridge.messages.message import Message
@@ -53,13 +53,11 @@ async def with_letters(nodes: Nodes) -> list[int]:
     """Three messages that the hub refused, among others; it takes them from now on. Their letters."""
     await nodes.edge.create_queue("orders", "another", "earliest")
     values: Sequence[bytes] = [*bodies(0, 2), LARGE[0], *bodies(2, 4), *LARGE[1:], *bodies(4, 5)]
-    submissions = [
-        Submission(
-            "orders", Message(value, b"key", (("mine", b"1"),)), b"mine-0" if value == LARGE[0] else None
-        )
+    sent = [
+        Sent.of("orders", Message(value, b"key", (("mine", b"1"),)), b"mine-0" if value == LARGE[0] else None)
         for value in values
     ]
-    await nodes.edge.commit(Transaction(submissions))
+    await nodes.edge.commit(Transaction(sent))
     await nodes.relay().command(Command.START)
     await nodes.idle()
     await nodes.relays[-1].command(Command.STOP)
@@ -194,7 +192,7 @@ async def test_a_letter_that_dies_again_is_a_new_one(nodes: Nodes) -> None:
 async def test_an_id_that_the_target_knows_does_not_keep_it_out(nodes: Nodes) -> None:
     """D54: the bridge has its target check producers' IDs; a replay is not checked."""
     first, _, _ = await with_letters(nodes)
-    await nodes.hub.commit(Transaction([Submission("orders", Message(b"before"), b"mine-0")], plain=True))
+    await nodes.hub.commit(Transaction([Sent.of("orders", Message(b"before"), b"mine-0")], plain=True))
     await dead_letters(nodes).replay([first])
     source = nodes.source("first")
     target = JournalTarget(nodes.hub, "first", check_producer_ids=True)
@@ -242,7 +240,7 @@ async def test_what_cannot_be_sent_again_says_why_and_stays(nodes: Nodes) -> Non
 async def test_a_letter_from_kafka_goes_to_where_its_bridge_would_have_stored_it(nodes: Nodes) -> None:
     """D54: unchecked, although the address knows the ID; and the address learns one that it does not."""
     await nodes.put_at("us.orders", [b"x"])
-    await nodes.edge.commit(Transaction([Submission("us.orders", Message(b"y"), b"id-1")]))
+    await nodes.edge.commit(Transaction([Sent.of("us.orders", Message(b"y"), b"id-1")]))
     dead = [letter(Message(b"m%d" % n), "k", "orders", "kafka:c:t:0", n, "WHY: so") for n in (1, 2)]
     await store(nodes.edge, dead, ((0, b"id-1"), (1, b"id-2")))
     of_kafka = DeadLetterService(nodes.edge, ["dead"], {"k": Route("k", lambda address: f"us.{address}")})
@@ -250,7 +248,7 @@ async def test_a_letter_from_kafka_goes_to_where_its_bridge_would_have_stored_it
     stored = await nodes.at(nodes.edge, "us.orders")
     assert [one.message.body for one in stored] == [b"x", b"y", b"m1", b"m2"]
     answer = await nodes.edge.commit(
-        Transaction([Submission("us.orders", Message(b"again"), b"id-2")], plain=True)
+        Transaction([Sent.of("us.orders", Message(b"again"), b"id-2")], plain=True)
     )
     assert not answer.stored
 
@@ -259,7 +257,7 @@ async def test_without_room_nothing_is_settled(nodes: Nodes) -> None:
     first, _, _ = await with_letters(nodes)
     to = replay_address("first", "orders")
     nodes.policies[to] = AddressPolicy(max_size_bytes=20_000, full_policy="FAIL")
-    await nodes.edge.commit(Transaction([Submission(to, Message(b"x" * 9_999)) for _ in range(2)]))
+    await nodes.edge.commit(Transaction([Sent.of(to, Message(b"x" * 9_999)) for _ in range(2)]))
     with pytest.raises(AddressFull):
         await dead_letters(nodes).replay([first])
     assert first in [one.position for one in await dead_letters(nodes).list()]

@@ -18,7 +18,7 @@ from bridge.journal.node_ends import present_here
 from bridge.journal.plan_source import JournalPlanSource
 from bridge.journal.target import JournalTarget
 from bridge.journal.values.options import AddressPolicy, BridgeSelection
-from bridge.journal.values.store import Submission, Transaction
+from bridge.journal.values.store import Sent, Transaction
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
 from bridge.messages.block import encode_message, pack
@@ -186,18 +186,18 @@ async def test_what_the_address_holds_is_not_sent_by_another_plan_unless_forced(
 
 @pytest.mark.usefixtures("losing")
 async def test_a_producers_id_that_the_target_knows_is_not_sent_where_the_bridge_checks(nodes: Nodes) -> None:
-    submissions = [Submission("orders", Message(b"m%d" % n), b"id-%d" % n) for n in range(5)]
-    await nodes.edge.commit(Transaction(submissions))
+    sent = [Sent.of("orders", Message(b"m%d" % n), b"id-%d" % n) for n in range(5)]
+    await nodes.edge.commit(Transaction(sent))
     relay = nodes.relay()
     await relay.command(Command.START)
     await nodes.idle()
     await relay.command(Command.STOP)
-    await nodes.hub.commit(Transaction([Submission("orders", Message(b"m99"), b"id-2")], plain=True))
+    await nodes.hub.commit(Transaction([Sent.of("orders", Message(b"m99"), b"id-2")], plain=True))
     plan = await wanted(nodes, ((2, 3),))
     checking = replays(nodes, checks_ids=True)
     assert await checking.look(plan) == await checking.send(plan) == Resent(sent=1, known=1)
     assert await arrived(nodes) == [0, 1, 4, 99, 3]
-    again = await nodes.hub.commit(Transaction([Submission("orders", Message(b"x"), b"id-3")], plain=True))
+    again = await nodes.hub.commit(Transaction([Sent.of("orders", Message(b"x"), b"id-3")], plain=True))
     assert not again.stored, "the target remembers the ID of what was sent again"
     # Where it does not, an ID says nothing: m2 has not come because another message has its ID.
     other = await wanted(nodes, ((2, 2),), plan="f" * 16)
@@ -210,9 +210,9 @@ async def test_messages_of_one_id_are_sent_each_where_the_bridge_does_not_check(
     """An address without a cache takes an ID twice."""
     nodes.policies["orders"] = AddressPolicy(retain_time_ms=-1, id_cache_size=0)
     await nodes.restart()
-    submissions = [Submission("orders", Message(b"m%d" % n), b"again") for n in range(5)]
-    await nodes.edge.commit(Transaction(submissions[:3], plain=True))
-    for one in submissions[3:]:
+    sent = [Sent.of("orders", Message(b"m%d" % n), b"again") for n in range(5)]
+    await nodes.edge.commit(Transaction(sent[:3], plain=True))
+    for one in sent[3:]:
         await nodes.edge.commit(Transaction([one], plain=True))
     relay = nodes.relay()
     await relay.command(Command.START)

@@ -17,7 +17,7 @@ import pytest
 from bridge.assembly.bridges import Assembly
 from bridge.assembly.context import node_context
 from bridge.journal.journal import Journal
-from bridge.journal.values.store import Submission, Transaction
+from bridge.journal.values.store import Sent, Transaction
 from bridge.messages.message import Message
 from bridge.node.wiring import journal_options
 from bridge.relay.lifecycle import Command, State
@@ -144,7 +144,7 @@ class Rig:
 
     async def put(self, source: str, journal: Journal) -> None:
         if source == "journal":
-            await journal.commit(Transaction([Submission(self.topic, Message(b"kept"))]))
+            await journal.commit(Transaction([Sent.of(self.topic, Message(b"kept"))]))
             return
         self.cluster.create_topic(self.topic)
         producer = confluent_kafka.Producer({"bootstrap.servers": self.cluster.bootstrap})

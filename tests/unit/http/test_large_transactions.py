@@ -48,8 +48,8 @@ async def test_what_a_large_transaction_holds_is_stored_as_it_is(
     assert reply.status == 200
     assert reply.value["duplicates"] == []
     (transaction,) = seen
-    assert [len(one.message.body or b"") for one in transaction.submissions[:-1]] == [len(BODY)] * PIECES
-    found = transaction.submissions[-1]
+    assert [len(one.message.body or b"") for one in transaction.sent[:-1]] == [len(BODY)] * PIECES
+    found = transaction.sent[-1]
     assert (found.message.body, found.message.key, found.message.timestamp) == (raw, b"k", 7)
     assert found.message.headers == (("h", b"a"), ("h", b"b"))
     assert (found.duplicate_id, transaction.duplicate_id) == (b"d", b"own")

@@ -10,7 +10,7 @@ import pytest
 from bridge.errors import Conflict, NotFound
 from bridge.http.operations import Operations
 from bridge.journal.dead_letters import Letter, Replayed
-from bridge.journal.values.store import Submission, Transaction
+from bridge.journal.values.store import Sent, Transaction
 from bridge.messages.message import Message
 from tests.fakes.http_client import Client, http_client
 from tests.fakes.store import MemoryStore
@@ -140,7 +140,7 @@ async def test_the_id_cache_is_shown_resized_and_cleared(client: Client, control
     """D55: entries, not capacity; D18: shrinking says how many were dropped."""
     assert control.store is not None
     for number in range(5):
-        submission = Submission("orders", Message(b""), b"%d" % number)
+        submission = Sent.of("orders", Message(b""), b"%d" % number)
         await control.store.commit(Transaction((submission,), plain=True))
     path = "/v1/addresses/orders/id-cache"
     shown = {"entries": 5, "capacity": 20_000, "persisted": True}
