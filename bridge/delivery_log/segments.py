@@ -206,8 +206,8 @@ class SegmentWriter:
         `write` may be called again.
 
         Raises:
-            OSError: the file stays as after a crash, and the lock is released: the next `open`, here or in another
-                process, completes it.
+            OSError: the file stays as after a crash, and the lock is released: the next `open`, here or in
+                another process, completes it.
         """
         with self._turn:
             try:

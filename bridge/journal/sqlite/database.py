@@ -16,7 +16,7 @@ from bridge.runtime.file_lock import FileLock, LockHeld
 from bridge.runtime.private_files import make_directory, opener
 
 #: Increased by one with every change of schema.sql; `_MIGRATIONS` leads from each version to the next.
-SCHEMA_VERSION: Final = 7
+SCHEMA_VERSION: Final = 8
 _MIGRATIONS: Final[dict[int, str]] = {
     1: "ALTER TABLE positions ADD COLUMN moved_to TEXT NOT NULL DEFAULT ''",
     2: "ALTER TABLE blocks ADD COLUMN hops BLOB",
@@ -36,6 +36,7 @@ _MIGRATIONS: Final[dict[int, str]] = {
     "CREATE INDEX blocks_by_large ON blocks (large_id) WHERE large_id IS NOT NULL;"
     "CREATE TABLE chunks (chunk_id INTEGER PRIMARY KEY, bytes BLOB NOT NULL);"
     "CREATE TABLE loose_bodies (large_id INTEGER PRIMARY KEY)",
+    7: "ALTER TABLE settled ADD COLUMN stays TEXT NOT NULL DEFAULT ''",
 }
 
 #: Memory a connection may use for pages.

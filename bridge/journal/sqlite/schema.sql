@@ -115,6 +115,7 @@ CREATE TABLE settled (
     upto     INTEGER NOT NULL,
     checksum INTEGER NOT NULL,
     store    TEXT NOT NULL,
+    stays    TEXT NOT NULL DEFAULT '',  -- what other stores confirmed (`bridge.relay.stays`), JSON; '': none did
     PRIMARY KEY (bridge, stream)
 ) WITHOUT ROWID;
 

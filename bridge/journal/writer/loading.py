@@ -62,7 +62,7 @@ def load_state(connection: sqlite3.Connection, options: JournalOptions, before: 
         if position.next is not None:
             state.brought.add((bridge, source_of(stream)))
     for bridge, stream, *rest in connection.execute(
-        "SELECT bridge, stream, upto, checksum, store FROM settled"
+        "SELECT bridge, stream, upto, checksum, store, stays FROM settled"
     ):
         state.settled[bridge, stream] = SettledState(*rest)
     intake = connection.execute("SELECT value FROM meta WHERE key = ?", (INTAKE_ROW,)).fetchone()

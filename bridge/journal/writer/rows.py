@@ -59,9 +59,9 @@ _UPSERT_POSITION = (
     " principal = excluded.principal, node = excluded.node"
 )
 _UPSERT_SETTLED = (
-    "INSERT INTO settled (bridge, stream, upto, checksum, store) VALUES (?, ?, ?, ?, ?)"
+    "INSERT INTO settled (bridge, stream, upto, checksum, store, stays) VALUES (?, ?, ?, ?, ?, ?)"
     " ON CONFLICT (bridge, stream) DO UPDATE SET upto = excluded.upto, checksum = excluded.checksum,"
-    " store = excluded.store"
+    " store = excluded.store, stays = excluded.stays"
 )
 
 
@@ -219,7 +219,7 @@ def _write_changes(group: Group, connection: sqlite3.Connection) -> int:
     connection.executemany(
         _UPSERT_SETTLED,
         [
-            (*key, settled.upto, settled.checksum, settled.store)
+            (*key, settled.upto, settled.checksum, settled.store, settled.stays)
             for key, settled in group.changed_settled.items()
         ],
     )

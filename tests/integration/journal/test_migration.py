@@ -39,6 +39,7 @@ from tests.integration.journal.helpers import (
 PASSED: Hops = ((2, b"1" * HOP_BYTES), (1, b"2" * HOP_BYTES * 2))
 #: What takes each version back to the one before it.
 STEPS_BACK = {
+    8: "ALTER TABLE settled DROP COLUMN stays",
     7: "DROP INDEX blocks_by_large; DROP TABLE chunks; DROP TABLE loose_bodies;"
     "ALTER TABLE blocks DROP COLUMN large_id",
     6: "DROP INDEX blocks_by_body; DROP TABLE bodies; ALTER TABLE blocks DROP COLUMN body_id",
