@@ -35,6 +35,8 @@ class Disk:
     session: str = "s0"
     number: int = 0
     after: tuple[str, int] | None = None
+    #: Lines that there were when it was backed up.
+    lines: int = 0
 
 
 @dataclass(slots=True)
@@ -75,6 +77,8 @@ class FailoverWorld:
         #: The bridge has failed, and waits for a person.
         self.is_stopped = False
         self.lines: list[Line] = []
+        #: Lines that are gone with a disk, by `Line.order`.
+        self.lost_lines: set[int] = set()
         #: Something went wrong, at a store or on the way.
         self.is_troubled = False
         self._sessions = 0
@@ -175,12 +179,25 @@ class FailoverWorld:
 
     def back_up(self, hub: Hub) -> None:
         """Keep the store's state, for `put_back`."""
+        hub.disk.lines = len(self.lines)
         hub.backups.append(copy.deepcopy(hub.disk))
 
-    def put_back(self, hub: Hub, number: int) -> None:
-        """An earlier state takes the disk's place: a backup, a copy, or what was replaced before."""
+    def put_back(self, hub: Hub, number: int, *, dies: bool) -> None:
+        """An earlier state takes the disk's place: a backup, a copy, or what was replaced before.
+
+        `dies`: the disk is gone, with the lines that its node has written since the backup.
+        """
         now, hub.disk = hub.disk, copy.deepcopy(hub.backups[number])
-        hub.backups.append(now)
+        if dies:
+            lost = self.lines[hub.disk.lines :]
+            self.lost_lines |= {
+                line.order
+                for line in lost
+                if line.life == hub.life and line.side == "received" and line.hub == hub.name
+            }
+        else:
+            now.lines = len(self.lines)
+            hub.backups.append(now)
         hub.life += 1
         self.reopen(hub)
 
@@ -252,6 +269,7 @@ def failover_history(seed: str, number: int) -> FailoverWorld:
     if rng.random() < 0.7:
         while not world.is_stopped and (world.at.disk.next or 0) < world.end:
             world.relay(rng.randint(1, 12))
+    world.lines = [line for line in world.lines if line.order not in world.lost_lines]
     for hub in world.hubs:
         if hub.is_gone and rng.random() < 0.5:
             world.leave_out(hub)
@@ -281,7 +299,7 @@ def _step(world: FailoverWorld, rng: random.Random) -> None:  # noqa: C901 - a t
         case "back up":
             world.back_up(hub)
         case "put back" if hub.backups and not hub.is_gone:
-            world.put_back(hub, rng.randrange(len(hub.backups)))
+            world.put_back(hub, rng.randrange(len(hub.backups)), dies=rng.random() < 0.5)
             if hub is world.at or rng.random() < 0.5:
                 world.go_to(hub)
         case "empty" if len(world.hubs) < 6 and rng.random() < 0.3:
