@@ -7,6 +7,7 @@ again: equal lines are one event, so this does no harm.
 
 from bridge.delivery_log.gathering import GatheringWriter, WriteLines
 from bridge.delivery_log.lines import MISSING, VERSION, Line, LineWriter, Session, is_whole
+from bridge.delivery_log.log_thread import LogThread
 from bridge.delivery_log.segments import CLOSED, OPEN, UNLIMITED, SegmentLimits, SegmentWriter
 from bridge.delivery_log.tail import Tail
 
@@ -19,6 +20,7 @@ __all__ = [
     "GatheringWriter",
     "Line",
     "LineWriter",
+    "LogThread",
     "SegmentLimits",
     "SegmentWriter",
     "Session",

@@ -92,7 +92,7 @@ def few(flows: DataFrame, number: int) -> DataFrame:
 
 def _with_other_stores(named: DataFrame) -> DataFrame:
     """`sender_first` and `sender_upto`; `has_others`: other stores have had the bridge's stream, too; and
-    `others_upto`: how far sent lines to them reach, null where there is none.
+    `others_upto`: how far lines of them reach, null where there is none.
 
     A bridge delivers a stream to one store after the other: all of its sent lines are one log. But several
     nodes may read one topic under one name, each into its own journal: those are copies.
@@ -102,7 +102,9 @@ def _with_other_stores(named: DataFrame) -> DataFrame:
     goes_elsewhere = F.coalesce(F.max("to_own").over(of_stream) == 0, F.lit(False))
     is_one_log = F.col("bridge").isNotNull() & (is_journals | goes_elsewhere)
 
-    reaches = F.collect_list(F.struct(store.alias("store"), F.col("sent_upto").alias("upto"))).over(of_stream)
+    reaches = F.collect_list(
+        F.struct(store.alias("store"), F.greatest("sent_upto", "received_upto").alias("upto"))
+    ).over(of_stream)
     others = F.filter(reaches, lambda reach: reach["store"] != store)
 
     def among(summed: Column, own: Column) -> Column:

@@ -62,8 +62,6 @@ def holes(paths: Iterable[str]) -> list[Hole]:
     for node in sorted(numbers):
         known = sorted(numbers[node])
         found += [
-            Hole(node, before + 1, after - 1)
-            for before, after in pairwise(known)
-            if after - before > 1
+            Hole(node, before + 1, after - 1) for before, after in pairwise(known) if after - before > 1
         ]
     return found

@@ -42,7 +42,9 @@ class FailoverJudge:
     def _better(self) -> Iterator[str]:
         doubt = self._named("unknown") | self._named("unsent")
         for position in sorted(self._sent() - doubt - self._named("lost")):
-            if not self.copies[position] and not self._comes_again(position) and self._shows(position):
+            is_open = position in self._named("open") and not self._is_left_behind(position)
+            comes_again = self._comes_again(position) or is_open
+            if not self.copies[position] and not comes_again and self._shows(position):
                 yield f"better than the truth: {position} is at no store, and is not sent again"
         for position, times in self.copies.items():
             if times > 1 and self.is_whole and position not in doubt | self._named("doubled"):
@@ -64,6 +66,19 @@ class FailoverJudge:
     def _comes_again(self, position: int) -> bool:
         world = self.world
         return position not in world.gone and not world.is_stopped and position >= (world.at.disk.next or 0)
+
+    def _is_left_behind(self, position: int) -> bool:
+        """Whether a line shows that the bridge has gone on elsewhere since it sent the message, or has found
+        it missing, or that it was at a store before. Else it may stand in a line that is not written down
+        yet.
+        """
+        sent = [line for line in self.lines if line.side == "sent"]
+        stores = {line.hub for line in sent if position in line.messages}
+        return (
+            any(line.upto > position and {line.hub} != stores for line in self.lines if not line.verdict)
+            or any(line.from_ <= position < line.upto for line in sent if line.verdict)
+            or any(position in line.messages for line in self._received())
+        )
 
     def _shows(self, position: int) -> bool:
         """Whether no store's lines say that it has the message although it was put back: as long as it writes
