@@ -69,7 +69,8 @@ class LaneRelays:
 
     @property
     def state(self) -> State:
-        """FAILED where a lane has; else RUNNING where all are; WAITING where the others wait; else CONNECTING."""
+        """FAILED where a lane has; else RUNNING where all are; WAITING where the others wait; else
+        CONNECTING."""
         states = {relay.state for relay in self._lanes.values()}
         if self._failed or State.FAILED in states:
             return State.FAILED

@@ -31,7 +31,7 @@ from tests.verdicts.world import World
 HISTORIES: Final = 600
 HISTORIES_LONG: Final = 20_000
 #: Those of bridges that fail over.
-FAILOVERS: Final = 150
+FAILOVERS: Final = 100
 FAILOVERS_LONG: Final = 5_000
 TOGETHER: Final = 2_000
 #: Share of the histories of whose files something is missing.
