@@ -22,9 +22,10 @@ from bridge.messages.batch import Batch
 from bridge.messages.block import Block, encode_message, pack
 from bridge.messages.message import Message as StoredMessage
 from bridge.relay.backoff import Backoff
-from bridge.relay.ports import Bounds, Opened, Receipt, Remembered, Stream, StreamState
+from bridge.relay.ports import Bounds, Opened, Receipt, Stream, StreamState
 from bridge.relay.pump import Pump
 from bridge.relay.session import Session
+from bridge.relay.stays import Remembered
 from bridge.relay.transforming import Transforming
 from bridge.relay.window import Window
 from bridge.runtime.clock import SystemClock

@@ -6,18 +6,21 @@ again: equal lines are one event, so this does no harm.
 """
 
 from bridge.delivery_log.gathering import GatheringWriter, WriteLines
-from bridge.delivery_log.lines import VERSION, Line, LineWriter, Session, is_whole
+from bridge.delivery_log.lines import MISSING, VERSION, Line, LineWriter, Session, is_whole
+from bridge.delivery_log.log_thread import LogThread
 from bridge.delivery_log.segments import CLOSED, OPEN, UNLIMITED, SegmentLimits, SegmentWriter
 from bridge.delivery_log.tail import Tail
 
 __all__ = [
     "CLOSED",
+    "MISSING",
     "OPEN",
     "UNLIMITED",
     "VERSION",
     "GatheringWriter",
     "Line",
     "LineWriter",
+    "LogThread",
     "SegmentLimits",
     "SegmentWriter",
     "Session",

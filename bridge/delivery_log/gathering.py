@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from bridge.delivery_log.segments import SegmentWriter
+from bridge.delivery_log.log_thread import LogThread
 
 #: Makes delivery-log lines durable; returns when they are. Raises: OSError.
 WriteLines = Callable[[Sequence[str]], Awaitable[None]]
@@ -20,8 +20,8 @@ class GatheringWriter:
     goes on when it has returned.
     """
 
-    def __init__(self, segments: SegmentWriter) -> None:
-        self._segments = segments
+    def __init__(self, files: LogThread) -> None:
+        self._files = files
         self._waiting: list[tuple[Sequence[str], asyncio.Future[None]]] = []
         self._working: asyncio.Task[None] | None = None
 
@@ -46,7 +46,7 @@ class GatheringWriter:
                 data = [line.encode() for lines, _ in waiting for line in lines]
                 error: Exception | None = None
                 try:
-                    await asyncio.to_thread(self._segments.write, data)
+                    await self._files.write(data)
                 except Exception as failed:  # noqa: BLE001 - whatever it is, the callers that wait raise it
                     error = failed
                 for _, done in waiting:

@@ -18,6 +18,8 @@ from bridge.messages.stream_names import planned_stream
 
 #: Version of the line's format.
 VERSION: Final = 1
+#: The verdict of a line about positions that a target had confirmed, and does not have any more.
+MISSING: Final = "missing"
 #: The first bytes of every line, of any version.
 START: Final = b'{"v":'
 #: One in so many messages, or fewer, has an ID: then only their positions are computed.
@@ -121,7 +123,8 @@ class Line(msgspec.Struct, kw_only=True):
     unchecked: bool = False
     #: Of the line in the writer's journal; written with its session.
     number: int = 0
-    #: ``duplicate`` for a transaction that was rejected as a whole; else None, and the key is not written.
+    #: ``duplicate`` for a transaction that was rejected as a whole, `MISSING`; else None, and the key is not
+    #: written.
     verdict: str | None = None
 
     @classmethod

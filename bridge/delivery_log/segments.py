@@ -181,6 +181,7 @@ class SegmentWriter:
                 self._roll()
             if self._segment is not None:
                 self._segment.append(data)
+                self._log_cut(self._segment)
                 if self._segment.is_there():
                     return
                 self._drop()
@@ -205,12 +206,18 @@ class SegmentWriter:
         `write` may be called again.
 
         Raises:
-            OSError: the file stays open as after a crash; the next `open` completes it.
+            OSError: the file stays as after a crash, and the lock is released: the next `open`, here or in
+                another process, completes it.
         """
         with self._turn:
-            if self._segment is not None:
-                self._roll()
-            self._lock.release()
+            try:
+                if self._segment is not None:
+                    self._roll()
+            finally:
+                segment, self._segment = self._segment, None
+                if segment is not None:
+                    segment.release()
+                self._lock.release()
 
     def _own(self) -> None:
         """Become the only process that writes these files: at first, and when the lock's file was removed.
@@ -283,10 +290,11 @@ class SegmentWriter:
         segment = self._segment
         assert segment is not None
         segment.cut()
+        self._log_cut(segment)
         if not segment.is_there():
             self._drop()
             return
-        self._complete(segment.number, segment.path, segment.end)
+        self._complete(segment.number, segment.path, segment.end, keep=segment.was_cut)
         self._segment = None
         segment.release()
         sync_directory(self._directory)
@@ -299,9 +307,17 @@ class SegmentWriter:
         segment.release()
         self._log.warning("delivery-log-removed", file=str(segment.path), bytes=segment.end)
 
-    def _complete(self, number: int, path: Path, size: int) -> None:
-        """Give an open file its final name. An empty one is deleted, and its number is used again."""
-        if size:
+    def _log_cut(self, segment: OpenSegment) -> None:
+        """Log that another program has cut the open file, with the lines that were in that part."""
+        cut_off = segment.take_cut_off()
+        if cut_off:
+            self._log.warning("delivery-log-cut", file=str(segment.path), bytes=cut_off)
+
+    def _complete(self, number: int, path: Path, size: int, *, keep: bool = False) -> None:
+        """Give an open file its final name. An empty one is deleted, and its number is used again, unless it
+        is to be kept.
+        """
+        if size or keep:
             complete = path.with_name(path.name.removesuffix(OPEN) + CLOSED)
             crash_point("delivery-log.before-rename")
             path.rename(complete)

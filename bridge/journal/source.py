@@ -12,7 +12,7 @@ from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 from bridge.errors import JournalUnavailable, SourceGap
 from bridge.journal.batching import Cutter
 from bridge.journal.journal import Journal
-from bridge.journal.rules.commands import BeginCommand, SettleCommand
+from bridge.journal.rules.commands import BeginCommand, LogMissingCommand, SettleCommand
 from bridge.journal.shared_queues import SharedQueues
 from bridge.journal.sqlite import reader
 from bridge.journal.sqlite.history import read_past
@@ -21,13 +21,16 @@ from bridge.journal.sqlite.routed import Routed, read_routed
 from bridge.journal.values.options import BridgeSelection
 from bridge.journal.values.queue_cursor import Interval, common
 from bridge.journal.values.stored_block import END
+from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
 from bridge.messages.message import WHOLE_BODY_BYTES
+from bridge.messages.positions import Runs
 from bridge.messages.stream_names import journal_stream, source_address
 from bridge.relay.divergence import ADVICE, check_past
 from bridge.relay.gaps import Gaps
-from bridge.relay.ports import Bounds, Receipt, Remembered, Stream, StreamState
+from bridge.relay.ports import Bounds, Receipt, Stream, StreamState
 from bridge.relay.stages import Stage
+from bridge.relay.stays import NO_STAYS, Remembered, Stays
 from bridge.runtime.fault_injection import crash_point
 from dedup.verdict import Verdict
 
@@ -58,6 +61,8 @@ class _StreamCursor:
     at: int
     #: From here on the bridge's own queue keeps the messages; below, they may be trimmed at any time.
     kept_from: int
+    #: Positions that other stores have: where they are gone here, nothing is lost.
+    elsewhere: Runs
     #: Where messages were that could not be read, and that the operator has passed over: ascending.
     lost: Sequence[Interval] = ()
     #: Batches that were read in advance.
@@ -131,7 +136,10 @@ class JournalSource:
     async def remembered(self) -> Mapping[str, Remembered]:
         """The confirmed position and the target's store, by stream identity."""
         rows = await self._read(reader.read_settled, self._bridge)
-        return {stream: Remembered(upto, store) for stream, (upto, store) in rows.items()}
+        return {
+            stream: Remembered(upto, store, Stays.decode(stays))
+            for stream, (upto, store, stays) in rows.items()
+        }
 
     async def bounds(self) -> Mapping[str, Bounds]:
         """The bounds that this journal has of each stream, by identity, whichever queue keeps its
@@ -142,24 +150,43 @@ class JournalSource:
             for stream, row in await self._find_streams()
         }
 
-    async def begin(self, stream: str, at: int, store: str) -> None:
+    async def begin(self, stream: str, at: int, store: str, stays: Stays = NO_STAYS) -> None:
         """Move the bridge's queue to `at` and remember `store` (see `bridge.relay.ports.Source.begin`).
 
         Raises:
             SourceGap: there is no such stream, or it ends before `at`. JournalUnavailable: try again.
         """
-        found = {known.identity: row.address for known, row in await self._find_streams()}
-        if stream not in found:
-            raise SourceGap(f"this journal has no stream {stream}", key=stream)
         await self._journal.submit(
             BeginCommand,
             bridge=self._bridge,
-            address=found[stream],
+            address=await self._address_of(stream),
             target=self._target_name,
             stream=stream,
             at=at,
             store=store,
+            stays=stays.encode(),
         )
+
+    async def log_missing(self, stream: str, runs: Runs, store: str) -> None:
+        """Write lines of what the target lacks (see `bridge.relay.ports.LoggingSource.log_missing`).
+
+        Raises: SourceGap: there is no such stream. JournalUnavailable: try again.
+        """
+        await self._journal.submit(
+            LogMissingCommand,
+            bridge=self._bridge,
+            address=await self._address_of(stream),
+            target=self._target_name,
+            stream=stream,
+            runs=runs,
+            store=store,
+        )
+
+    async def _address_of(self, stream: str) -> str:
+        found = {known.identity: row.address for known, row in await self._find_streams()}
+        if stream not in found:
+            raise SourceGap(f"this journal has no stream {stream}", key=stream)
+        return found[stream]
 
     # -- opening ---------------------------------------------------------------------------------------
 
@@ -183,7 +210,7 @@ class JournalSource:
             start = row.queue_next if state.next is None else state.next
             lost = await self._read(reader.read_lost, row.address_id)
             self._cursors[identity] = _StreamCursor(
-                stream, row.address, row.address_id, start, row.queue_next, lost
+                stream, row.address, row.address_id, start, row.queue_next, state.elsewhere, lost
             )
             if start > row.queue_next:
                 await self._recover(stream, row, start, state.checksum)
@@ -205,13 +232,18 @@ class JournalSource:
                 found=start,
             )
         if start < row.trimmed and await self._read(reader.was_trimmed, row, start):
-            self._gap(identity, start, row.trimmed)
+            self._gap(identity, start, row.trimmed, state.elsewhere)
 
-    def _gap(self, identity: str, start: int, trimmed: int) -> None:
-        """Messages below `trimmed` are gone. Raises: SourceGap, where `gap-policy` is stop."""
-        if not self._passes_gaps:
-            raise _trimmed(identity, start, trimmed)
-        self.gaps.passed(identity, start, trimmed)
+    def _gap(self, identity: str, start: int, trimmed: int, elsewhere: Runs) -> None:
+        """Messages below `trimmed` are gone, but for those that other stores have.
+
+        Raises: SourceGap, where `gap-policy` is stop.
+        """
+        gone = run_arithmetic.without(((start, trimmed - 1),), elsewhere)
+        if gone and not self._passes_gaps:
+            raise _trimmed(identity, gone[0][0], gone[-1][1] + 1)
+        for first, last in gone:
+            self.gaps.passed(identity, first, last + 1)
 
     async def _recover(self, stream: Stream, row: reader.BridgeQueueRow, upto: int, checksum: int) -> None:
         """Settle what the target says it covers: the receipts were lost, not the messages."""
@@ -303,7 +335,7 @@ class JournalSource:
             raise
         for cursor, (trimmed, routed) in zip(cursors, found, strict=True):
             if cursor.at < trimmed:
-                self._gap(cursor.stream.identity, cursor.at, trimmed)
+                self._gap(cursor.stream.identity, cursor.at, trimmed, cursor.elsewhere)
             identity = cursor.stream.identity
             batches = [routed.kept(batch) for batch in self._cutter.cut(identity, routed.blocks, cursor.at)]
             if not batches and cursor.lost and cursor.at < cursor.lost[-1][1]:

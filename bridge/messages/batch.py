@@ -132,6 +132,23 @@ class Batch:
             not_evaluated=self.not_evaluated + not_evaluated,
         )
 
+    def leaving_out(self, positions: Runs) -> Batch:
+        """The batch without its messages at these positions, which are covered and empty: another store has
+        them.
+        """
+        kept = run_arithmetic.without(self.runs, positions)
+        if self.block is None or kept == self.runs:
+            return self
+        indices = [run_arithmetic.index(self.runs, place) for place in run_arithmetic.positions(kept)]
+        return replace(
+            self,
+            runs=kept,
+            block=self.block.chosen(indices) if indices else None,
+            refusals=tuple(
+                refusal for refusal in self.refusals if run_arithmetic.index(kept, refusal[0]) >= 0
+            ),
+        )
+
     def transformed(
         self, made: Sequence[Message | None], refusals: Mapping[int, str], *, changed: bool
     ) -> Batch:

@@ -88,3 +88,29 @@ def join(runs: Iterable[Run]) -> Runs:
         else:
             joined.append((first, last))
     return tuple(joined)
+
+
+def union(runs: Iterable[Run]) -> Runs:
+    """The positions of all runs, which may overlap and stand in any order, in the fewest runs."""
+    found: list[Run] = []
+    for first, last in sorted(runs):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(last, found[-1][1]))
+        elif first <= last:
+            found.append((first, last))
+    return tuple(found)
+
+
+def without(runs: Iterable[Run], others: Runs) -> Runs:
+    """The positions of the runs that are not in `others`, which ascend and do not overlap."""
+    kept: list[Run] = []
+    for first, last in runs:
+        at = first
+        for start, stop in others:
+            if at <= stop and start <= last:
+                if at < start:
+                    kept.append((at, start - 1))
+                at = stop + 1
+        if at <= last:
+            kept.append((at, last))
+    return tuple(kept)

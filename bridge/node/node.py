@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from bridge.assembly.credentials import Credentials, CredentialsWatch, News
 from bridge.assembly.summary import BridgeSummary
-from bridge.delivery_log import SegmentWriter
+from bridge.delivery_log import LogThread
 from bridge.end_kind import LogCopier
 from bridge.errors import BridgeError
 from bridge.http.acceptor import Acceptor
@@ -72,7 +72,7 @@ class NodeParts(Protocol):
     def journal_options(self) -> JournalOptions:
         """The options for opening the journal."""
 
-    def segments(self) -> SegmentWriter | None:
+    def log_files(self) -> LogThread | None:
         """The delivery log's files; None where it is off."""
 
     def log_copy(self) -> LogCopier | None:
@@ -199,9 +199,9 @@ class Node:
         self._repeat("watch-journal", lambda: self._watch_journal(journal))
         self._repeat("watch-bridges", self._watch_bridges)
         self._remove_unused(journal)
-        segments = parts.segments()
-        if segments is not None:
-            outbox = OutboxCopier(journal, segments)
+        files = parts.log_files()
+        if files is not None:
+            outbox = OutboxCopier(journal, files)
             await outbox.start()
             self._outbox = outbox  # not before: a log that another process writes gets no line at the stop
             self._log_copy = parts.log_copy()

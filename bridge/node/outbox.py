@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Awaitable
 from typing import Final
 
-from bridge.delivery_log import SegmentWriter
+from bridge.delivery_log import LogThread
 from bridge.errors import BridgeError
 from bridge.journal.journal import Journal
 from bridge.runtime import logs
@@ -20,6 +20,9 @@ LINES_BYTES: Final = 4 * 1024 * 1024
 #: Longest wait of lines that are copied together, and the interval at which files are checked, in seconds.
 GATHER_S: Final = 0.2
 TICK_S: Final = 1.0
+#: Longest that a stop waits for the files, in seconds: a volume may hang. Lines that wait stay in the
+#: journal.
+STOP_S: Final = 3.0
 #: Errors of the files and of the journal that pass by themselves: lines wait in the outbox meanwhile.
 PASSING: Final = (OSError, BridgeError)
 
@@ -27,9 +30,9 @@ PASSING: Final = (OSError, BridgeError)
 class OutboxCopier:
     """Copies in one task. A crash between fsync and forgetting repeats lines: equal lines are one event."""
 
-    def __init__(self, journal: Journal, segments: SegmentWriter) -> None:
+    def __init__(self, journal: Journal, files: LogThread) -> None:
         self._journal = journal
-        self._segments = segments
+        self._files = files
         self._copied = 0
         self._stop = asyncio.Event()
         self._copying = RepeatedTask("outbox", self._turn, until=self._stop.is_set)
@@ -39,23 +42,31 @@ class OutboxCopier:
 
     async def start(self) -> None:
         """Complete the file that a crash left open, then copy for as long as the node runs."""
-        await asyncio.to_thread(self._segments.open)
+        await self._files.open()
         self._copying.begin()
 
     async def stop(self) -> None:
-        """Copy the lines that are there, and complete the open file."""
+        """Copy the lines that are there, and complete the open file; within `STOP_S`."""
         self._stop.set()
-        await self._copying.ended()
-        with contextlib.suppress(*PASSING):
-            while await self._copy():
-                pass
-            await asyncio.to_thread(self._segments.close)
+        try:
+            async with asyncio.timeout(STOP_S):
+                await self._copying.ended()
+                with contextlib.suppress(*PASSING):
+                    while await self._copy():
+                        pass
+                    await self._files.close()
+        except TimeoutError:
+            await self._copying.end()
+            self._log.warning(
+                "delivery-log-waits",
+                reason=f"its files did not answer for {STOP_S:g} s: the next start writes the rest",
+            )
 
     async def _turn(self) -> None:
         written = self._journal.notices.lines()
         try:
             more = await self._copy()
-            await asyncio.to_thread(self._segments.tick)
+            await self._files.tick()
             self.failing = False
         except PASSING as error:
             if not self.failing:
@@ -78,7 +89,7 @@ class OutboxCopier:
         rows = await self._journal.lines(self._copied, LINES, LINES_BYTES)
         if not rows:
             return False
-        await asyncio.to_thread(self._segments.write, [line for _, line in rows])
+        await self._files.write([line for _, line in rows])
         self._copied = rows[-1][0]
         await self._journal.forget_lines(self._copied)
         return len(rows) == LINES or sum(len(line) for _, line in rows) >= LINES_BYTES

@@ -14,7 +14,7 @@ from bridge.assembly.bridges import Assembly
 from bridge.assembly.context import node_context
 from bridge.assembly.credentials import Credentials
 from bridge.assembly.summary import BridgeSummary
-from bridge.delivery_log import GatheringWriter, SegmentLimits, SegmentWriter, WriteLines
+from bridge.delivery_log import GatheringWriter, LogThread, SegmentLimits, SegmentWriter, WriteLines
 from bridge.end_kind import LogCopier, kind_of
 from bridge.http.acceptor import Acceptor, AcceptorOptions
 from bridge.http.authentication import Principal
@@ -167,7 +167,8 @@ class _Parts(NodeParts):
         self.partition_metrics = operations is not None and operations.partition_metrics
         self._segments = self._make_segments()
         #: Writes the lines of all bridges together that no outbox keeps.
-        self._write_lines = None if self._segments is None else GatheringWriter(self._segments).write
+        self._log_files = None if self._segments is None else LogThread(self._segments)
+        self._write_lines = None if self._log_files is None else GatheringWriter(self._log_files).write
         self.supervisor = _supervisor(settings, file, self.clock, self._write_lines)
 
     @property
@@ -200,9 +201,9 @@ class _Parts(NodeParts):
         routers = (extension.router() for extension in self.extensions)
         return replace(journal_options(self.settings), router=next(filter(None, routers), None))
 
-    def segments(self) -> SegmentWriter | None:
+    def log_files(self) -> LogThread | None:
         """The delivery log's files; None where it is off."""
-        return self._segments
+        return self._log_files
 
     def log_copy(self) -> LogCopier | None:
         """Copies the delivery log to a topic; None where none is wanted."""

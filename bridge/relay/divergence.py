@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from bridge.errors import BridgeError, TargetRefused
-from bridge.relay.ports import Opened, Remembered, Stream, StreamState
+from bridge.relay.ports import Opened, Stream, StreamState
+from bridge.relay.stays import Remembered
 
 #: Advice to the operator about a source that is not the one it was.
 ADVICE: Final = (
@@ -57,12 +58,28 @@ def check(
             found=opened.store,
         )
     if opened.streams[stream.identity].next is None:
-        raise TargetRefused(
-            f"the target {opened.store} knows nothing of {stream.identity}, which was confirmed up to "
-            f"{remembered.upto} by {remembered.store}. {_advice(bridge, connector)}",
-            key="positions",
-            limit=remembered.upto,
-        )
+        raise _forgotten(stream, remembered.confirmed, opened, bridge, connector)
+
+
+def check_not_forgotten(
+    stream: Stream, remembered: Remembered, opened: Opened, bridge: str, connector: str
+) -> None:
+    """Check that a store that the bridge comes back to knows the stream. Arguments: as of `check`.
+
+    Raises: TargetRefused: it knows nothing of it, and had confirmed a part.
+    """
+    had = remembered.missing((opened.store, *opened.inherited), 0)
+    if opened.streams[stream.identity].next is None and had:
+        raise _forgotten(stream, had[-1][1] + 1, opened, bridge, connector)
+
+
+def _forgotten(stream: Stream, upto: int, opened: Opened, bridge: str, connector: str) -> TargetRefused:
+    return TargetRefused(
+        f"the target {opened.store} knows nothing of {stream.identity}, which it had confirmed up to {upto}. "
+        f"{_advice(bridge, connector)}",
+        key="positions",
+        limit=upto,
+    )
 
 
 def is_another_store(remembered: Remembered | None, opened: Opened) -> bool:

@@ -13,7 +13,9 @@ from typing import Protocol, runtime_checkable
 from bridge.messages.addresses import WantedType
 from bridge.messages.batch import Batch
 from bridge.messages.block import KeptBody
+from bridge.messages.positions import Runs
 from bridge.messages.stream_names import StreamKind, kind_of_stream
+from bridge.relay.stays import NO_STAYS, Remembered, Stays
 from dedup.verdict import Verdict
 
 
@@ -61,6 +63,9 @@ class StreamState:
     #: Of a stream never seen: the target remembers others of this bridge and source, so this is not its first
     #: start.
     has_run: bool = False
+    #: Not of the target's word: positions from `next` on that other stores of the bridge have. They are
+    #: covered and empty here; that a source no longer has them is no gap.
+    elsewhere: Runs = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +106,6 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
-    """A source's memory of a bridge's past on one stream, for the divergence check: the bridge has run
-    before.
-    """
-
-    #: Confirmed by the target's word up to here.
-    upto: int
-    #: Store identity of that target.
-    store: str
-
-
-@dataclass(frozen=True, slots=True)
 class Bounds:
     """The positions that a source has of one stream now."""
 
@@ -134,14 +127,14 @@ class Source(Protocol):
     async def bounds(self) -> Mapping[str, Bounds]:
         """The first position and the end of each of `streams` now, by stream identity. Needs no `open`."""
 
-    async def begin(self, stream: str, at: int, store: str) -> None:
+    async def begin(self, stream: str, at: int, store: str, stays: Stays = NO_STAYS) -> None:
         """Go on at `at`, at the target whose identity is `store`: the operator has decided
         (`bridge.relay.reposition`), or the bridge changes its store (`bridge.relay.store_change`).
 
-        Replaces the stream's entry in `remembered`: upto = `at`, confirmed by `store`. Moves back as well as
-        forward. Positions below `at` count as settled and are logged, where lines are written, as covered and
-        empty; messages above that are still there are kept. Durable when it returns. Called while the source
-        is not open, or where nothing of the stream was settled yet.
+        Replaces the stream's entry in `remembered`: upto = `at`, confirmed by `store`, and `stays`. Moves
+        back as well as forward. Positions below `at` count as settled and are logged, where lines are
+        written, as covered and empty; messages above that are still there are kept. Durable when it returns.
+        Called while the source is not open, or where nothing of the stream was settled yet.
 
         Raises:
             SourceUnavailable, JournalUnavailable: try again. SourceRefused, SourceGap: no such stream.
@@ -180,6 +173,18 @@ class Source(Protocol):
 
     async def close(self) -> None:
         """Release the source. Messages that were read and are not settled stay where they were, in order."""
+
+
+@runtime_checkable
+class LoggingSource(Source, Protocol):
+    """A source that writes lines to the delivery log."""
+
+    async def log_missing(self, stream: str, runs: Runs, store: str) -> None:
+        """Write that `store` had confirmed these positions, and does not have them any more: it was put back
+        from a backup. Durable when it returns. Called while the source is not open.
+
+        Raises: SourceUnavailable, JournalUnavailable: try again.
+        """
 
 
 class Upload(Protocol):

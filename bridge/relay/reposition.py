@@ -17,7 +17,8 @@ from typing import Final, Literal
 
 from bridge.errors import TargetRefused, TargetUnavailable
 from bridge.messages.batch import Batch
-from bridge.relay.ports import Bounds, Remembered, Source, Stream, StreamState, Target
+from bridge.relay.ports import Bounds, Source, Stream, StreamState, Target
+from bridge.relay.stays import Remembered
 from dedup.verdict import Verdict
 
 #: The values of `--from`.
@@ -89,7 +90,7 @@ class Decision:
 
     @property
     def _confirmed(self) -> int:
-        return self.remembered.upto if self.remembered is not None else self.bounds.first
+        return self.remembered.confirmed if self.remembered is not None else self.bounds.first
 
 
 async def plan(source: Source, target: Target, start: Start) -> list[Decision]:
@@ -128,7 +129,7 @@ def decision_of(
     """The effect of `start` on one stream, by what both ends know of it. Pure."""
     wanted = {
         "target": lambda: bounds.first if state.next is None else state.next,
-        "group": lambda: remembered.upto if remembered is not None else bounds.first,
+        "group": lambda: remembered.confirmed if remembered is not None else bounds.first,
         "earliest": lambda: bounds.first,
         "latest": lambda: bounds.end,
     }[start]()

@@ -15,15 +15,17 @@ import structlog
 from bridge.errors import TargetRefused
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
+from bridge.messages.positions import Runs
 from bridge.relay import divergence
 from bridge.relay.backoff import Backoff
 from bridge.relay.counts import Counts
 from bridge.relay.dead_letters import DeadLetterFailed, DeadLetterSink
 from bridge.relay.filtering import FilterStage
-from bridge.relay.ports import Opened, Receipt, Remembered, Source, Stream, Target
+from bridge.relay.ports import Opened, Receipt, Source, Stream, StreamState, Target
 from bridge.relay.reposition import set_at_target
 from bridge.relay.stages import Stage, staged
-from bridge.relay.store_change import OtherStore, change_store
+from bridge.relay.stays import Remembered
+from bridge.relay.store_change import Changing, OtherStore, change_store, note_missing
 from bridge.relay.transforming import Transforming
 from bridge.relay.window import Window
 from bridge.runtime.clock import Clock
@@ -80,6 +82,8 @@ class Session:
     #: By stream, the batches without their messages that were in flight when a connection ended: the next
     #: opening says whether they were stored. At most a window of them.
     _unconfirmed: dict[str, list[Batch]] = field(default_factory=dict)
+    #: By stream, positions not covered yet that other stores of the bridge have: this one does not get them.
+    _elsewhere: dict[str, Runs] = field(default_factory=dict)
     #: By identity, every stream that was opened.
     _streams: dict[str, Stream] = field(default_factory=dict)
     #: By stream, one beyond the last position that a target has confirmed.
@@ -123,11 +127,17 @@ class Session:
         ]
         if changed and not may_change:
             raise OtherStore(opened.store)
-        if changed and self.changes_store:
-            opened = await change_store(
-                self.source, self.target, changed, opened, sent_upto=self._sent_upto, log=self._log
-            )
-            remembered = await self.source.remembered()
+        if self.changes_store or not changed:
+            ends = Changing(self.source, self.target, opened, self._log)
+            noted = await note_missing(ends, streams, remembered, moves=self.changes_store)
+            if changed:
+                for one in changed:
+                    divergence.check_not_forgotten(
+                        one, remembered[one.identity], opened, self.bridge, self.connector
+                    )
+                opened = await change_store(ends, changed, sent_upto=self._sent_upto)
+            if noted or changed:
+                remembered = await self.source.remembered()
         await self._go_on(streams, opened, remembered)
         self.counts.trouble = ""
         self.waiting = frozenset()
@@ -165,11 +175,19 @@ class Session:
         for stream in streams:
             divergence.check(stream, remembered.get(stream.identity), opened, self.bridge, self.connector)
         self.store = opened.store
-        resume = {stream.identity: opened.streams[stream.identity] for stream in streams}
+        resume = {
+            stream.identity: _with_elsewhere(
+                opened.streams[stream.identity], remembered.get(stream.identity), opened
+            )
+            for stream in streams
+        }
         await self.source.open(resume, opened.store)
         for stream in streams:
             identity = stream.identity
             self._streams[identity] = stream
+            self._elsewhere.pop(identity, None)
+            if resume[identity].elsewhere:
+                self._elsewhere[identity] = resume[identity].elsewhere
             self._count_unconfirmed(identity, resume[identity].next)
             if self.records_start and not stream.empty and identity not in remembered:
                 self.unrecorded.add(identity)
@@ -206,7 +224,9 @@ class Session:
     # -- messages that were read -------------------------------------------------------------------------
 
     def staged(self, batch: Batch) -> Batch:
-        """A batch that the source has read, after all stages."""
+        """A batch that the source has read, without what other stores have, after all stages."""
+        if self._elsewhere and batch.stream in self._elsewhere:
+            batch = self._without_elsewhere(batch)
         if not self.stages:
             return batch
         address = self._streams[batch.stream].address
@@ -228,6 +248,12 @@ class Session:
                     "filter-doubtful", examined=stage.record.examined, taken=stage.record.taken,
                     missing=sorted(stage.record.shown_missing()), reason=doubt,
                 )  # fmt: skip
+
+    def _without_elsewhere(self, batch: Batch) -> Batch:
+        elsewhere = self._elsewhere[batch.stream]
+        if elsewhere[-1][1] < batch.from_:
+            del self._elsewhere[batch.stream]
+        return batch.leaving_out(elsewhere)
 
     async def transformed(self, batch: Batch) -> Part:
         """The first messages of a staged batch, transformed, and the rest. Raises: TransformerRefused."""
@@ -311,3 +337,11 @@ class Session:
         if rule not in self._rules_logged:
             self._rules_logged.add(rule)
             self._log.warning("bridge-waits", reason=reason, **{"retry-in-ms": delay_ms})
+
+
+def _with_elsewhere(state: StreamState, known: Remembered | None, opened: Opened) -> StreamState:
+    """The target's record, with what other stores of the bridge have of the stream from there on."""
+    if known is None or state.next is None:
+        return state
+    elsewhere = known.elsewhere((opened.store, *opened.inherited), state.next)
+    return replace(state, elsewhere=elsewhere) if elsewhere else state

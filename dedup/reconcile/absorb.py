@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
@@ -15,12 +15,13 @@ from dedup.reconcile import carried as carrying
 from dedup.reconcile import collapse, id_memory
 from dedup.reconcile.carried import Carried
 from dedup.reconcile.events import events as events_of
-from dedup.reconcile.files import OPEN, LogFile
+from dedup.reconcile.files import LogFile
 from dedup.reconcile.flows import flows as flows_of
 from dedup.reconcile.flows import without_plans
 from dedup.reconcile.lines import Read
 from dedup.reconcile.lives import ids_of
 from dedup.reconcile.local import table
+from dedup.reconcile.log_names import ENDINGS, OPEN, stem
 from dedup.reconcile.tables import INPUTS
 
 #: A file as it was when it was read: `tables.INPUTS`, and when it was written last.
@@ -55,8 +56,11 @@ class Batch:
     read: Read
 
     def superseded(self) -> list[str]:
-        """Paths under which an earlier run may have read a part of what was read now."""
-        return [name for file in self.unread for name in _names(file.shown)]
+        """Paths under which an earlier run may have read a part of what was read now, unless they are there
+        still."""
+        unread = {file.shown for file in self.unread}
+        others = {file.shown for file in self.found} - unread
+        return [name for file in unread for name in _names(file) if name not in others]
 
     def open_paths(self) -> list[str]:
         """The paths of files that will be read again."""
@@ -118,10 +122,20 @@ class _Work:
         hashes = [row.sha256 for row in read.values()]
         known = self._before.files.where(F.col("sha256").isin(hashes)).select("sha256").distinct().collect()
         seen = {row.sha256 for row in known}
-        copies = [path for path, row in read.items() if row.sha256 in seen]
+        again = self._read_before(read)
+        copies = [path for path, row in read.items() if row.sha256 in seen or path in again]
         rows = [(*read[file.shown], file.modified_ms) for file in self._batch.unread]
         before = self._before.files.where(~F.col("path").isin(self._batch.superseded()))
         return self._without_oldest(before.unionByName(table(self._spark, FILES, rows))), copies
+
+    def _read_before(self, read: Mapping[str, Row]) -> set[str]:
+        """Of the files that were read, by path, those that were read when they were compressed otherwise:
+        they have the same lines.
+        """
+        names = {name: path for path in read for name in _names(path) if name != path}
+        before = self._before.files.where(F.col("path").isin([*names])).collect()
+        complete = [row for row in before if not row.path.endswith(OPEN)]
+        return {names[row.path] for row in complete if _content(row) == _content(read[names[row.path]])}
 
     def _without_oldest(self, files: DataFrame) -> DataFrame:
         there = F.col("path").isin([file.shown for file in self._batch.found])
@@ -207,7 +221,10 @@ class _Work:
         )
 
 
-def _names(path: str) -> tuple[str, str]:
-    """A file's name while it is written and when it is complete."""
-    stem = path.removesuffix(OPEN.removeprefix(".jsonl"))
-    return stem, stem + OPEN.removeprefix(".jsonl")
+def _names(path: str) -> tuple[str, ...]:
+    """A file's names while it is written, when it is complete, and when it was compressed."""
+    return tuple(stem(path) + ending for ending in ENDINGS)
+
+
+def _content(row: Row) -> tuple[int, int]:
+    return row.lines, row.unreadable

@@ -84,15 +84,20 @@ class Carried:
 
         Runs a small job.
         """
-        more = self.findings
+        more, findings = self.findings, tables.findings
         if not more.isEmpty():
-            known = tables.findings.select(_subject(*_FLOW, "address", "id"), "kind", _place())
-            keyed = more.withColumns({"subject": _subject(*_FLOW, "address", "id"), "place": _place()})
-            more = keyed.join(known, ["subject", "kind", "place"], "left_anti").select(*more.columns)
+            named, key = more.columns, ["subject", "kind", "place"]
+            keyed, known = (
+                each.withColumns({"subject": _subject(*_FLOW, "address", "id"), "place": _place()})
+                for each in (more, findings)
+            )
+            # What is known now may tell of a later first place: an ID's oldest may be forgotten.
+            findings = known.join(F.broadcast(keyed), key, "left_anti").select(*named).unionByName(more)
+            more = keyed.join(known, key, "left_anti").select(*named)
         return replace(
             tables,
             flows=self._flows(tables.flows, more),
-            findings=tables.findings.unionByName(more),
+            findings=findings,
             id_caches=self._caches(tables.id_caches),
         )
 

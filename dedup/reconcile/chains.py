@@ -23,8 +23,9 @@ def judge(intervals: DataFrame, flows: DataFrame) -> DataFrame:
         flows: `flows.flows`, to join with.
     """
     known = flows.select(
-        "flow", "bridge", "sent_upto", "sender_first", "sender_upto", "received_first", "received_upto"
-    )
+        "flow", "bridge", "sent_upto", "sender_first", "sender_upto", "received_first", "received_upto",
+        "others_upto",
+    )  # fmt: skip
     conditions = _conditions()
     judged = intervals.join(known, "flow").select(
         "flow", "range", "first", "end",
@@ -47,10 +48,14 @@ def _conditions() -> dict[str, Column]:
     two_sided = F.col("bridge").isNotNull()
     below_received = first < F.col("received_upto")
     beyond_received = first >= F.col("received_upto")
-    is_open = two_sided & missing & beyond_received
+    # The store confirmed them and no log shows that it has them; and nobody sends them again: the bridge has
+    # gone on at another store since, or has found that this one was put back from a backup.
+    left_behind = (first < F.coalesce("others_upto", F.lit(0))) | (F.col("went_back") > 0)
+    is_open = two_sided & missing & beyond_received & ~left_behind
     not_received_log = ~in_received_log & ~mended
     is_lost = two_sided & missing & below_received & in_received_log
     unknown = (
+        two_sided & missing & beyond_received & left_behind,
         two_sided & sent & not_received_log & (F.col("received_upto").isNull() | below_received),
         two_sided & received & ~in_sent_log & (F.col("sent_upto").isNull() | (first < F.col("sender_upto"))),
         not_received_log & (first >= F.col("received_first")) & below_received,

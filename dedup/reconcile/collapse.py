@@ -15,6 +15,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from dedup.reconcile.events import is_missing
 from dedup.reconcile.ids import is_checked
 from dedup.reconcile.lines import COLUMNS
 from dedup.reconcile.rejected import known_already
@@ -34,14 +35,15 @@ _SHARED: Final = ("bridge", "stream", "store", "address", "target", "replays", "
 def aged(lines: DataFrame, *, lines_kept: int, open_paths: Sequence[str]) -> DataFrame:
     """`lines` with `is_old`: not among the newest `lines_kept` of its flow and side.
 
-    A line in a file that is still being written is never old: the file will be read again.
+    A line in a file that is still being written is never old: the file will be read again. Nor is one of
+    what a store has lost: there are few, and their positions count.
     """
     moment = F.when(F.col("verdict").isNull(), F.col("upto")).otherwise(F.col("committed"))
     newest = Window.partitionBy("flow", "side", F.col("verdict").isNull()).orderBy(
         moment.desc(), F.desc("file_number"), F.desc("line_number")
     )
     is_open = F.col("path").isin(list(open_paths)) if open_paths else F.lit(False)
-    return lines.withColumn("is_old", (F.row_number().over(newest) > lines_kept) & ~is_open)
+    return lines.withColumn("is_old", (F.row_number().over(newest) > lines_kept) & ~is_open & ~is_missing())
 
 
 def collapsed(aged_lines: DataFrame) -> DataFrame:

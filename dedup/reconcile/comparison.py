@@ -48,12 +48,16 @@ def compare(
         events, of_events = events_of(lines)
     every_flow = flows_of_lines.result() if events is lines else flows_of(events)
     totals = (F.count("*"), F.max("newest_ms"), F.sum("with_ids"), F.sum("with_replays"))
-    others = F.max("has_others")
-    number, now_ms, with_ids, with_replays, with_others = every_flow.agg(*totals, others).collect()[0]
+    others, lost = F.max("has_others"), F.sum("with_missing")
+    number, now_ms, with_ids, with_replays, with_others, with_missing = every_flow.agg(
+        *totals, others, lost
+    ).collect()[0]
     if with_replays:
         every_flow = without_plans(every_flow)
     flows = few(every_flow, number)
-    asked = _Asked(late_after_ms, now_ms or 0, bool(with_ids), bool(with_replays), bool(with_others))
+    asked = _Asked(
+        late_after_ms, now_ms or 0, bool(with_ids), bool(with_replays), bool(with_others), bool(with_missing)
+    )
     late = carried.late if carried is not None else None
     lives = lives_of_lines.result()
     if lives is None:
@@ -89,6 +93,7 @@ class _Asked:
     with_ids: bool
     with_replays: bool
     with_others: bool
+    with_missing: bool
 
 
 def _judged(
@@ -103,6 +108,8 @@ def _judged(
         parts = parts.unionByName(pieces.of_replays(events))
     if asked.with_others:
         parts = parts.unionByName(pieces.of_other_stores(events, flows))
+    if asked.with_missing:
+        parts = parts.unionByName(pieces.of_missing(events))
     if late is not None:
         parts = parts.unionByName(late)
     return chains.judge(intervals(parts, flows), flows), ids

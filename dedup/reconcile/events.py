@@ -51,10 +51,15 @@ def is_sent() -> Column:
     return (F.col("side") == "sent") & F.col("verdict").isNull()
 
 
+def is_missing() -> Column:
+    """Whether a line records positions that the store had confirmed, and does not have any more."""
+    return (F.col("side") == "sent") & F.col("verdict").isNotNull()
+
+
 def _content() -> Column:
     said = F.xxhash64(
         "node_id", "lane", "address", "committed", "duplicates", "recovered", "events", "verdict",
         "session", "number",
         F.when(F.col("verdict").isNotNull(), F.col("ids")),
     )  # fmt: skip
-    return F.xxhash64("side", "runs", "refused", F.when(F.col("side") == "received", said))
+    return F.xxhash64("side", "runs", "refused", "verdict", F.when(F.col("side") == "received", said))

@@ -16,12 +16,8 @@ from pyspark.sql import SparkSession
 
 from dedup.reconcile import storage
 from dedup.reconcile.errors import BadInput
+from dedup.reconcile.log_names import COMPRESSED, ENDINGS, OPEN, is_like_a_log, place_in_log
 
-#: Endings of the log's files: complete, and still being written.
-CLOSED: Final = ".jsonl"
-OPEN: Final = ".jsonl.open"
-#: ``<node>-<yyyymmddThhmmss UTC>-<6 digits>`` and an ending (contract, Delivery log).
-_NAME: Final = re.compile(r"(?P<node>.+)-\d{8}T\d{6}-(?P<number>\d{6,18})\.jsonl(\.open)?", re.DOTALL)
 #: The errors that a call into Java can raise.
 FAILURES: Final = (Py4JJavaError, PySparkException)
 #: Bytes that are hashed at a time.
@@ -53,14 +49,19 @@ class LogFile:
     @property
     def node(self) -> str:
         """The node that wrote it; the whole path where it is not named as the contract says."""
-        match = _NAME.fullmatch(self.path.rpartition("/")[2])
-        return match["node"] if match else self.path
+        place = place_in_log(self.path)
+        return place[0] if place is not None else self.path
 
     @property
     def number(self) -> int:
         """Its number in its log; 0 where its name has none."""
-        match = _NAME.fullmatch(self.path.rpartition("/")[2])
-        return int(match["number"]) if match else 0
+        place = place_in_log(self.path)
+        return place[1] if place is not None else 0
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether it was compressed since its node completed it."""
+        return self.path.endswith(COMPRESSED)
 
     @property
     def escaped(self) -> str:
@@ -68,8 +69,17 @@ class LogFile:
         return _GLOB.sub(r"\\\g<0>", self.path)
 
 
-def find(spark: SparkSession, paths: Sequence[str], *, may_be_empty: bool = False) -> list[LogFile]:
-    """Every log file at the paths, each once, in order of their paths.
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The files at some paths, in order of their paths."""
+
+    files: list[LogFile]
+    #: Paths, as a person is shown them, of files that look like a log's and have an ending that is not read.
+    left_out: list[str]
+
+
+def find(spark: SparkSession, paths: Sequence[str], *, may_be_empty: bool = False) -> Found:
+    """Every log file at the paths, each once.
 
     Args:
         spark: whose file systems are asked.
@@ -85,10 +95,13 @@ def find(spark: SparkSession, paths: Sequence[str], *, may_be_empty: bool = Fals
             found.update((file.path, file) for file in _below(spark, path))
         except FAILURES as error:
             raise BadInput(f"{path}: cannot be read: {reason(error)}") from error
-    if not found and not may_be_empty:
+    taken = [found[path] for path in sorted(found) if path.endswith(ENDINGS)]
+    left_out = [found[path].shown for path in sorted(found) if not path.endswith(ENDINGS)]
+    if not taken and not may_be_empty:
         places = ", ".join(paths) or "no directory was given"
-        raise BadInput(f"no delivery log (*{CLOSED}, *{OPEN}) in {places}")
-    return [found[path] for path in sorted(found)]
+        others = f"; {left_out[0]} has an ending that is not read" if left_out else ""
+        raise BadInput(f"no delivery log (*{', *'.join(ENDINGS)}) in {places}{others}")
+    return Found(taken, left_out)
 
 
 def bytes_here(paths: Sequence[str]) -> int | None:
@@ -98,7 +111,7 @@ def bytes_here(paths: Sequence[str]) -> int | None:
         if place is None or not place.exists():
             return None
         found = place.rglob("*") if place.is_dir() else (place,)
-        size += sum(path.stat().st_size for path in found if path.name.endswith((CLOSED, OPEN)))
+        size += sum(path.stat().st_size for path in found if path.name.endswith(ENDINGS))
     return size
 
 
@@ -153,14 +166,24 @@ def missing_told() -> Iterator[None]:
     """Turns Spark's errors about a file that was removed into one kind of error.
 
     Raises:
-        FileNotFoundError: a file that was found is not there any more.
+        FileNotFoundError: a file that was found is not there any more. BadInput: one is damaged.
     """
     try:
         yield
     except FAILURES as error:
         if is_missing(error):
             raise FileNotFoundError(reason(error)) from error
+        if (path := damaged(error)) is not None:
+            raise BadInput(
+                f"{path}: cannot be decompressed: it is damaged, or not all of it is there"
+            ) from error
         raise
+
+
+def damaged(error: Exception) -> str | None:
+    """The path of the file that could not be decompressed; None: Java says something else."""
+    found = re.search(r"FAILED_READ_FILE.*? while reading file (\S+?)\.\s", str(error), re.DOTALL)
+    return re.sub(r"^file:/+", "/", found[1]) if found and found[1].endswith(COMPRESSED) else None
 
 
 def is_missing(error: Exception) -> bool:
@@ -195,11 +218,12 @@ def _below(spark: SparkSession, place: str) -> Iterator[LogFile]:
 
 
 def _listed(system: Any, place: Any) -> Iterator[LogFile]:
-    """The log files at or below a path. `listFiles` starts a process for the rights of each local file."""
+    """What looks like a log file at or below a path. `listFiles` starts a process for the rights of each
+    local file."""
     for status in system.listStatus(place):
         if status.isDirectory():
             yield from _listed(system, status.getPath())
-        elif str(status.getPath().getName()).endswith((CLOSED, OPEN)):
+        elif is_like_a_log(str(status.getPath().getName())):
             path, size = str(status.getPath().toString()), int(status.getLen())
             yield LogFile(path, size, int(status.getModificationTime()))
 

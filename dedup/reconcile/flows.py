@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from dedup.reconcile.events import MAX_BROADCAST, is_received, is_sent
+from dedup.reconcile.events import MAX_BROADCAST, is_missing, is_received, is_sent
 from dedup.reconcile.line_format import plain_store
 from dedup.reconcile.rejected import known_already
 from dedup.reconcile.waiting import with_waiting
@@ -16,7 +16,9 @@ from dedup.reconcile.waiting import with_waiting
 LINES_PER_RANGE: Final = 50_000
 
 _NAMES: Final = ("flow", "bridge", "stream", "store")
-_SUMS: Final = ("lines", "span", "rejected", "offsets", "measured", "with_ids", "with_replays")
+_SUMS: Final = (
+    "lines", "span", "rejected", "offsets", "measured", "with_ids", "with_replays", "with_missing",
+)  # fmt: skip
 
 
 def flows(events: DataFrame) -> DataFrame:
@@ -27,8 +29,10 @@ def flows(events: DataFrame) -> DataFrame:
     `newest_ms`: the latest time that a line names, by the source's clock.
     `sent_ms`: when the target committed what the newest sent line tells of; null where there is none.
     `waiting`, `waiting_since_ms`: see `waiting.with_waiting`.
-    `with_ids`, `with_replays`: received lines that name IDs; lines of replay plans.
-    `sender_first`, `sender_upto`: the reach of the sender's log, and `has_others`: see `_with_other_stores`.
+    `with_ids`, `with_replays`, `with_missing`: received lines that name IDs; lines of replay plans; lines of
+    what a store has lost.
+    `sender_first`, `sender_upto`: the reach of the sender's log; `has_others`, `others_upto`: see
+    `_with_other_stores`.
     `origin`, `width`, `ranges`: range n is ``[origin + n * width, origin + (n + 1) * width)``.
     """
     # Twice, because an aggregate whose values are text sorts its input: here the first one's are numbers.
@@ -47,6 +51,7 @@ def flows(events: DataFrame) -> DataFrame:
         F.max(F.when(is_sent(), _is_own(plain_store("store"), F.col("node_id"))).cast("int")).alias("to_own"),
         F.count("ids").alias("with_ids"),
         F.count("replays").alias("with_replays"),
+        F.count_if(is_missing()).alias("with_missing"),
     )
     sides = ("sent", "received")
     whole = by_name.groupBy(*_NAMES).agg(
@@ -66,7 +71,7 @@ def flows(events: DataFrame) -> DataFrame:
         *_NAMES,
         *(F.coalesce(f"sent_{name}", f"received_{name}").alias(name) for name in ("address", "target")),
         "sent_first", "sent_upto", "received_first", "received_upto", "lines", "span", "rejected",
-        "with_ids", "with_replays", "to_own",
+        "with_ids", "with_replays", "with_missing", "to_own",
         "first_ms", "last_ms", "offset_ms", "sent_ms",
         F.greatest("last_ms", "sent_ms", F.col("received_ms") - F.col("offset_ms")).alias("newest_ms"),
     )  # fmt: skip
@@ -86,7 +91,8 @@ def few(flows: DataFrame, number: int) -> DataFrame:
 
 
 def _with_other_stores(named: DataFrame) -> DataFrame:
-    """`sender_first` and `sender_upto`, and `has_others`: other stores have had the bridge's stream, too.
+    """`sender_first` and `sender_upto`; `has_others`: other stores have had the bridge's stream, too; and
+    `others_upto`: how far lines of them reach, null where there is none.
 
     A bridge delivers a stream to one store after the other: all of its sent lines are one log. But several
     nodes may read one topic under one name, each into its own journal: those are copies.
@@ -96,6 +102,11 @@ def _with_other_stores(named: DataFrame) -> DataFrame:
     goes_elsewhere = F.coalesce(F.max("to_own").over(of_stream) == 0, F.lit(False))
     is_one_log = F.col("bridge").isNotNull() & (is_journals | goes_elsewhere)
 
+    reaches = F.collect_list(
+        F.struct(store.alias("store"), F.greatest("sent_upto", "received_upto").alias("upto"))
+    ).over(of_stream)
+    others = F.filter(reaches, lambda reach: reach["store"] != store)
+
     def among(summed: Column, own: Column) -> Column:
         return F.when(is_one_log, summed.over(of_stream)).otherwise(own)
 
@@ -104,6 +115,7 @@ def _with_other_stores(named: DataFrame) -> DataFrame:
             "sender_first": among(F.min("sent_first"), F.col("sent_first")),
             "sender_upto": among(F.max("sent_upto"), F.col("sent_upto")),
             "has_others": is_one_log & (F.min(store).over(of_stream) != F.max(store).over(of_stream)),
+            "others_upto": F.when(is_one_log, F.array_max(F.transform(others, lambda reach: reach["upto"]))),
             "lines": among(F.sum("lines"), F.col("lines")),
             "span": among(F.sum("span"), F.col("span")),
         }

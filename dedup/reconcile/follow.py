@@ -26,7 +26,9 @@ from dedup.reconcile.absorb import Limits
 from dedup.reconcile.alert_log import AlertLog
 from dedup.reconcile.alerts import Trouble
 from dedup.reconcile.events import is_sent
+from dedup.reconcile.log_names import CLOSED, COMPRESSED
 from dedup.reconcile.state import State
+from dedup.reconcile.tables import Tables
 
 #: Interval at which the files and the clock are checked, in ms.
 POLL_MS: Final = 2_000
@@ -106,7 +108,7 @@ def _changes(spark: SparkSession, logs: Sequence[str]) -> DataFrame:
     complete = (
         spark.readStream.format("binaryFile")
         .schema(_FILES)
-        .option("pathGlobFilter", f"*{files.CLOSED}")
+        .option("pathGlobFilter", f"*{{{','.join((CLOSED, *COMPRESSED))}}}")
         .option("recursiveFileLookup", "true")
         .option("maxFilesPerTrigger", str(FILES_PER_BATCH))
         .option("maxFileAge", FILE_AGE)
@@ -168,7 +170,7 @@ class _Watch:
         state = states.advance(
             self._state, self._logs, late_after_ms=self._late_after_ms, limits=LIMITS, complete=paths
         )
-        if state is not self._state:
+        if state.number != self._state.number:
             self._state, self._judged = state, None
         if self._judged is None and state.lines is not None:
             self._judged = self._judge()
@@ -190,17 +192,25 @@ class _Watch:
                 findings.where(F.col("kind").isin(*alerts.VERDICTS)).orderBy(*order).limit(TROUBLES).collect()
             )
             found = [_trouble(row.kind, row, row.id) for row in rows]
-            return found, self._opened(findings)
+            return found, self._opened(tables)
         finally:
             tables.release()
 
-    def _opened(self, findings: DataFrame) -> list[_Open]:
+    def _opened(self, tables: Tables) -> list[_Open]:
         assert self._state.lines is not None
         flow = ["bridge", "stream", "store"]
         sent = self._state.lines.where(is_sent() & (F.col("from") < F.col("upto"))).select(
             *flow, "from", "upto", F.array_min("events").alias("event_ms")
         )
-        missing = findings.where("kind = 'open'").select(*flow, "address", "first", "last")
+        # What a store has lost is no more on its way, and as late.
+        beyond = F.coalesce(F.col("first") >= F.col("received_upto"), F.lit(False))
+        reached = tables.flows.select(*flow, "received_upto").where("bridge is not null")
+        missing = (
+            tables.findings.where("kind in ('open', 'unknown')")
+            .join(reached, flow)
+            .where((F.col("kind") == "open") | beyond)
+            .select(*flow, "address", "first", "last")
+        )
         rows = (
             missing.join(sent, flow)
             .where("from <= last AND first < upto AND event_ms > 0")

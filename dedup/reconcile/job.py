@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
@@ -30,4 +31,5 @@ def reconcile(
     if state is not None:
         return earlier.reconcile(spark, logs, late_after_ms=late_after_ms, state=state)
     read = log_lines.read(spark, logs)
-    return compare(read.lines, read.inputs, late_after_ms=late_after_ms, kept=read.kept)
+    found = compare(read.lines, read.inputs, late_after_ms=late_after_ms, kept=read.kept)
+    return replace(found, left_out=read.left_out)

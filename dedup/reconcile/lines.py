@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -39,6 +39,8 @@ class Read:
     inputs: DataFrame
     #: The frames kept in Spark.
     kept: tuple[DataFrame, ...]
+    #: As `files.Found.left_out`.
+    left_out: tuple[str, ...] = ()
 
     def release(self) -> None:
         """Release what is kept; the frames must not be used any more."""
@@ -57,7 +59,8 @@ def read(spark: SparkSession, paths: Sequence[str]) -> Read:
     gone = ""
     for _ in range(ATTEMPTS):
         try:
-            return _read(spark, files.find(spark, paths))
+            found = files.find(spark, paths)
+            return replace(_read(spark, found.files), left_out=tuple(found.left_out))
         except FileNotFoundError as error:
             gone = str(error)
     raise BadInput(f"{gone}: was renamed or deleted at each of {ATTEMPTS} attempts to read the logs")

@@ -185,15 +185,19 @@ def _put_together(of_lives: DataFrame) -> DataFrame:
         "firm",
         "lives",
         *(counts[name].cast("int").alias(name) for name in chains.COUNTED),
+        (F.col("received") & F.col("is_firm")).cast("int").alias("in_a_life"),
         both_ends(),
     )
-    changes = {name: F.col(name) * F.col("change") for name in chains.COUNTED}
+    changes = {name: F.col(name) * F.col("change") for name in (*chains.COUNTED, "in_a_life")}
     swept = between(points, ("flow", "firm", "lives"), changes)
     said = {name: F.col(name) > 0 for name in chains.COUNTED}
     all_lives = {name: F.col("lives") if name == "doubled" else F.col("firm") for name in _IN_EACH}
     for name in _IN_EACH:
         said["unknown"] = said["unknown"] | ((F.col(name) > 0) & (F.col(name) < all_lives[name]))
         said[name] = F.col(name) >= all_lives[name]
+    # Another life had it, so it is on its way only where the source still has it, which no line says.
+    lost_with_a_life = said["open"] & (F.col("in_a_life") > 0)
+    said["unknown"], said["open"] = said["unknown"] | lost_with_a_life, said["open"] & ~lost_with_a_life
     verdicts = (said[name].alias(name) for name in chains.COUNTED)
     found = swept.select("flow", F.lit(0).cast("long").alias("range"), "first", "end", *verdicts)
     return found.where(F.array_contains(F.array(*chains.COUNTED), True))

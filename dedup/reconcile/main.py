@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 
 PROGRAM: Final = "core-bridge reconcile"
 OK, FAILED, BAD_INPUT = 0, 1, 2
+#: All is accounted for, and messages are still on the way (`--fail-on-waiting`).
+WAITING = 5
 #: Ctrl-C: 128 + SIGINT, as shells say it.
 INTERRUPTED = 130
 EXIT_CODES: Final = (
     "exit codes: 0 every message is accounted for, 3 messages are lost or doubled, 4 none is known to be\n"
     "lost, but the logs do not cover all of them, 2 bad input (or no Java, PySpark or Jinja2), 1 failed,\n"
-    "130 Ctrl-C; "
+    "130 Ctrl-C; with --fail-on-waiting: 5 where it would be 0, and messages are still on the way;\n"
     "with --verify: 0 nothing has changed, 1 something has, 2 no report"
 )
 _SPARK: Final = "pyspark"
@@ -82,6 +84,11 @@ def add_options(parser: argparse.ArgumentParser, duration_ms: Callable[[str], in
         help="go on, and write a JSON line for what stays open longer than that",
     )
     parser.add_argument(
+        "--fail-on-waiting",
+        action="store_true",
+        help=f"exit {WAITING} where all is accounted for, and messages are still on the way",
+    )
+    parser.add_argument(
         "--verify", metavar="REPORT", help="see whether a report and its logs are still the same"
     )
 
@@ -113,6 +120,8 @@ def _run(arguments: argparse.Namespace) -> int:
     wanted = [name for name in ("logs", "output") if not getattr(arguments, name)]
     if wanted:
         raise BadInput(f"--{wanted[0]} DIR: must be given, unless a report is verified")
+    if arguments.follow and arguments.fail_on_waiting:
+        raise BadInput("--fail-on-waiting: must not be given with --follow, which ends by Ctrl-C only")
     for package in _EXTRA:
         _check_installed(package)
     _check_places(arguments)
@@ -125,6 +134,8 @@ def _run(arguments: argparse.Namespace) -> int:
     else:
         for line in _told(outcome, arguments.output):
             _say(line)
+    if arguments.fail_on_waiting and outcome.waiting and not outcome.exit_code:
+        return WAITING
     return outcome.exit_code
 
 

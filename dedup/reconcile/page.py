@@ -5,7 +5,7 @@ The modules beside put together what it says; how it looks is in `templates/`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -25,7 +25,7 @@ from dedup.reconcile.page_tables import (
     streams_table,
 )
 from dedup.reconcile.rows import Facts, Flow
-from dedup.reconcile.summary import Summary, Verdict, headline, not_sent_yet
+from dedup.reconcile.summary import Summary, Verdict, headline, not_sent_yet, not_whole
 from dedup.reconcile.text import moment, number, plural
 from dedup.reconcile.time_chart import delivery_times
 
@@ -55,7 +55,7 @@ class Tile:
 
     name: str
     count: int
-    #: ``bad``, ``warn`` or nothing.
+    #: ``bad``, ``warn``, ``note`` or nothing.
     tone: str
 
 
@@ -96,7 +96,8 @@ def page(facts: Facts, outcome: Summary, made: Made) -> str:
             verdict=outcome.verdict.value,
             headline=headline(outcome.verdict, facts.flows, facts.totals),
             meaning=_MEANING[outcome.verdict] + _doubt(outcome, facts),
-            not_sent_yet=[f"{line[:1].upper()}{line[1:]}." for line in not_sent_yet(facts.flows)],
+            not_sent_yet=_sentences(not_sent_yet(facts.flows)),
+            not_whole=_sentences(not_whole(facts)),
             extent=_extent(facts, compared),
             times=_times(facts),
             tiles=_tiles(facts, compared),
@@ -133,6 +134,10 @@ def _shown(value: object) -> str:
     return value if isinstance(value, Markup) else text.visible(str(value))
 
 
+def _sentences(lines: Iterable[str]) -> list[str]:
+    return [f"{line[:1].upper()}{line[1:]}." for line in lines]
+
+
 def _tiles(facts: Facts, compared: Sequence[Flow]) -> list[Tile]:
     sides = [
         Tile("Sent", sum(flow.sent for flow in compared), ""),
@@ -142,7 +147,7 @@ def _tiles(facts: Facts, compared: Sequence[Flow]) -> list[Tile]:
         Tile(name, sum(getattr(flow, column) for flow in facts.flows), tone)
         for column, name, tone in COUNTS[:DECIDING]
     ]
-    return sides + deciding
+    return [*sides, *deciding, Tile("Waiting", sum(flow.waiting + flow.open for flow in compared), "note")]
 
 
 def _doubt(outcome: Summary, facts: Facts) -> str:

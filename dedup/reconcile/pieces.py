@@ -8,7 +8,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from dedup.reconcile.events import is_received, is_sent
+from dedup.reconcile.events import is_missing, is_received, is_sent
 from dedup.reconcile.line_format import flow, plain_store
 from dedup.replay_plan import FORCED
 
@@ -38,6 +38,8 @@ class Of(IntEnum):
     #: A sent line of the same bridge and stream to another store covers them; another store received them.
     SENT_ELSEWHERE = 11
     RECEIVED_ELSEWHERE = 12
+    #: The store had confirmed them, and did not have them any more when the bridge came to it.
+    WENT_BACK = 13
 
 
 #: The type of a piece in Spark.
@@ -106,6 +108,14 @@ def of_other_stores(events: DataFrame, flows: DataFrame) -> DataFrame:
     return others.select(
         F.col("of_flow").alias("flow"), F.inline(F.when(sent, covered).otherwise(received))
     ).where("first < end")
+
+
+def of_missing(events: DataFrame) -> DataFrame:
+    """The positions that a store had confirmed, and lost when it was put back from a backup."""
+    lost = events.where(is_missing() & (F.col("from") < F.col("upto")))
+    return lost.select(
+        "flow", F.lit(int(Of.WENT_BACK)).alias("of"), F.col("from").alias("first"), F.col("upto").alias("end")
+    )
 
 
 def of_disorder(lines: DataFrame) -> DataFrame:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -81,6 +82,7 @@ def write(tables: Tables, output: str, made: page.Made) -> Summary:
         for task in tasks:
             task.result()
         facts, lost = collect(spark, _for_spark(storage, staged))
+        facts = replace(facts, left_out=tables.left_out)
         written = write_files(storage, staged, facts, lost, made)
         publish(storage, staged, directory)
     finally:

@@ -163,6 +163,8 @@ class Facts:
     #: The slowest first, at most `report.MAX_LATENCIES`.
     latency: Sequence[Latency]
     id_caches: Sequence[IdCache]
+    #: Files that look like a log's, and were not read.
+    left_out: Sequence[str] = ()
 
 
 _Row = TypeVar("_Row", bound=_FromTable)

@@ -7,7 +7,7 @@ they were read, older ones collapsed (`collapse`), and the facts that those have
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -41,6 +41,8 @@ class State:
     files: DataFrame
     #: None: no line was put together yet.
     carried: Carried | None
+    #: Files that look like a log's, and were not read in this run.
+    left_out: tuple[str, ...] = ()
 
     def tables(self, *, late_after_ms: int) -> Tables:
         """The tables of all lines that were read."""
@@ -48,7 +50,8 @@ class State:
         inputs = self.files.drop("modified_ms")
         lines = self.lines.select(*COLUMNS)
         found = compare(lines, inputs, late_after_ms=late_after_ms, carried=self.carried)
-        return found if self.carried is None else self.carried.added_to(found)
+        found = found if self.carried is None else self.carried.added_to(found)
+        return replace(found, left_out=self.left_out)
 
 
 def reconcile(spark: SparkSession, logs: Sequence[str], *, late_after_ms: int, state: str) -> Tables:
@@ -96,7 +99,7 @@ def advance(
 ) -> State:
     """Read the files at `logs` that are new or have changed, and save the result as a new version.
 
-    Returns `state` itself where there is nothing new.
+    Returns `state` with the same number where there is nothing new.
 
     Args:
         state: the newest version.
@@ -110,7 +113,8 @@ def advance(
         BadInput: see `lines.read`; or another run has saved this version meanwhile. `state` stays the newest.
     """
     for _ in range(log_lines.ATTEMPTS):
-        found = files.find(state.spark, logs, may_be_empty=state.number > 0 or complete is not None)
+        there = files.find(state.spark, logs, may_be_empty=state.number > 0 or complete is not None)
+        found, state = there.files, replace(state, left_out=tuple(there.left_out))
         known = {row.path: (row.bytes, row.modified_ms) for row in state.files.collect()}
         wanted = [each for each in found if complete is None or each.is_open or each.path in complete]
         unread = [each for each in wanted if known.get(each.shown) != (each.size, each.modified_ms)]
@@ -120,12 +124,13 @@ def advance(
             read = log_lines.read(state.spark, [each.path for each in unread])
         except BadInput:
             # A node may have given a file its final name meanwhile: then it is looked for again.
-            there = files.find(state.spark, logs, may_be_empty=True)
-            if {each.path for each in unread} <= {each.path for each in there}:
+            now = files.find(state.spark, logs, may_be_empty=True)
+            if {each.path for each in unread} <= {each.path for each in now.files}:
                 raise
             continue
         try:
-            return _save(state, Batch(found, unread, read), late_after_ms, limits or Limits())
+            saved = _save(state, Batch(found, unread, read), late_after_ms, limits or Limits())
+            return replace(saved, left_out=state.left_out)
         finally:
             read.release()
     raise BadInput(f"{', '.join(logs)}: files are renamed or deleted at every attempt to read them")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from dedup.reconcile.log_names import holes
 from dedup.reconcile.rows import KINDS, Facts, Finding, Flow, Total
 from dedup.reconcile.text import moment, number, plural, visible
 
@@ -67,6 +68,8 @@ class Summary:
     content: dict[str, Any]
     #: The text for a person, without the paths of the files: one line each, the verdict first.
     lines: tuple[str, ...]
+    #: Messages of bridges that are still on the way: at their source, or sent and in no log of the target.
+    waiting: int = 0
 
     @property
     def exit_code(self) -> int:
@@ -76,7 +79,8 @@ class Summary:
 
 def summary(facts: Facts) -> Summary:
     """The outcome of these facts."""
-    outcome = verdict(facts.flows, facts.totals)
+    missing = holes(found.path for found in facts.inputs)
+    outcome = verdict(facts.flows, facts.totals, is_whole=not (missing or unread_files(facts)))
     content = {
         "v": VERSION,
         "verdict": outcome.value,
@@ -85,25 +89,34 @@ def summary(facts: Facts) -> Summary:
         "inputs": [
             {"path": found.path, "sha256": found.sha256, "lines": found.lines} for found in facts.inputs
         ],
+        "left-out": list(facts.left_out),
+        "missing": [{"node": one.node, "numbers": [one.first, one.last]} for one in missing],
         "id-cache-size-needed": max((cache.needed for cache in facts.id_caches), default=0),
         "waiting": [_waiting(flow) for flow in facts.flows if flow.bridge is not None],
         "unread": [_unread(flow) for flow in unread(facts.flows)],
     }
-    return Summary(outcome, content, tuple(_told(outcome, facts)))
+    waiting = sum(flow.waiting + flow.open for flow in facts.flows)
+    return Summary(outcome, content, tuple(_told(outcome, facts)), waiting)
 
 
-def verdict(flows: Iterable[Flow], totals: Iterable[Total]) -> Verdict:
+def verdict(flows: Iterable[Flow], totals: Iterable[Total], *, is_whole: bool = True) -> Verdict:
     """`LOST` where a message is lost or doubled, else `UNKNOWN` where one cannot be judged, else `CLEAN`.
 
-    A producer's ID that was accepted twice counts as doubled.
+    A producer's ID that was accepted twice counts as doubled. `is_whole`: False: files are missing or were
+    not read, so there may be messages of which nothing is known.
     """
     flows = list(flows)
     twice = any(total.kind == "repeated-id" and total.findings for total in totals)
     if twice or any(flow.lost or flow.doubled for flow in flows):
         return Verdict.LOST
-    if any(flow.unknown or flow.unsent for flow in flows):
+    if not is_whole or any(flow.unknown or flow.unsent for flow in flows):
         return Verdict.UNKNOWN
     return Verdict.CLEAN
+
+
+def unread_files(facts: Facts) -> bool:
+    """Whether files were not read, or none of those that were holds a line."""
+    return bool(facts.left_out) or not any(found.lines for found in facts.inputs)
 
 
 def grouped(findings: Sequence[Finding]) -> list[dict[str, Any]]:
@@ -149,6 +162,8 @@ def headline(outcome: Verdict, flows: Sequence[Flow], totals: Sequence[Total]) -
         return ", ".join(parts)
     if outcome is Verdict.UNKNOWN:
         unknown = sum(flow.unknown + flow.unsent for flow in flows)
+        if not unknown:
+            return "Nothing is known to be lost; but files of the logs are missing, empty, or were not read"
         return f"Nothing is known to be lost; the logs leave {number(unknown)} open to doubt"
     if not any(flow.sent or flow.received for flow in flows):
         return "The logs hold no messages"
@@ -234,6 +249,7 @@ def _told(outcome: Verdict, facts: Facts) -> Iterable[str]:
     bridges = sorted(by_bridge(facts.flows).items(), key=lambda item: (-_gravity(item[1]), item[0] or ""))
     for name, flows in bridges[:MAX_TOLD]:
         counts = {key: sum(getattr(flow, column) for flow in flows) for key, column in COUNTS}
+        counts["waiting"] = sum(flow.waiting for flow in flows)
         kept = {
             key: count
             for key, count in counts.items()
@@ -246,10 +262,27 @@ def _told(outcome: Verdict, facts: Facts) -> Iterable[str]:
     if len(bridges) > MAX_TOLD:
         yield f"and {len(bridges) - MAX_TOLD} more bridges"
     yield from not_sent_yet(facts.flows)
+    yield from not_whole(facts)
     unreadable = sum(found.unreadable for found in facts.inputs)
     if unreadable:
         files = sum(1 for found in facts.inputs if found.unreadable)
         yield f"{unreadable} lines in {files} of {len(facts.inputs)} files could not be read"
+
+
+def not_whole(facts: Facts) -> Iterable[str]:
+    """The files that are missing, empty or were not read; each a sentence."""
+    if facts.left_out:
+        names = ", ".join(visible(path) for path in facts.left_out[:MAX_TOLD])
+        more = f" and {len(facts.left_out) - MAX_TOLD} more" if len(facts.left_out) > MAX_TOLD else ""
+        yield f"not read, because of their endings: {names}{more}"
+    missing = holes(found.path for found in facts.inputs)
+    for one in missing[:MAX_TOLD]:
+        numbers = f"{one.first}" if one.first == one.last else f"{one.first} to {one.last}"
+        yield f"missing between the files of node {visible(one.node)}: {numbers}"
+    if len(missing) > MAX_TOLD:
+        yield f"and {len(missing) - MAX_TOLD} more gaps between files"
+    if not any(found.lines for found in facts.inputs):
+        yield "none of the files holds a line"
 
 
 def by_bridge(flows: Iterable[Flow]) -> dict[str | None, list[Flow]]:

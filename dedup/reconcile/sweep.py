@@ -94,7 +94,7 @@ def _edges(flows: DataFrame) -> DataFrame:
     ).select(
         "flow", "range", F.explode(F.array(low, F.least(low + F.col("width"), "end"))).alias("point")
     )  # fmt: skip
-    reaches = ("sent_upto", "sender_first", "sender_upto", "received_first", "received_upto")
+    reaches = ("sent_upto", "sender_first", "sender_upto", "received_first", "received_upto", "others_upto")
     of_logs = (
         swept.select("flow", "origin", "width", F.explode(F.array(*reaches)).alias("point"))
         .where("point IS NOT NULL")

@@ -74,6 +74,8 @@ class Tables:
     id_caches: DataFrame
     #: The frames kept in Spark for them.
     kept: tuple[DataFrame, ...] = ()
+    #: Files that look like a log's, and were not read.
+    left_out: tuple[str, ...] = ()
 
     def release(self) -> None:
         """Release the frames kept in Spark; they must not be used any more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from itertools import pairwise
@@ -276,3 +277,21 @@ def test_the_delivery_log_may_be_elsewhere(make_node: MakeNode) -> None:
     node.api.send("orders", b"x")
     assert node.stop() == 0
     assert len(list((node.directory / "elsewhere").glob("*.jsonl"))) == 1
+
+
+def test_a_delivery_log_on_a_volume_that_hangs_holds_up_neither_messages_nor_the_stop(
+    make_node: MakeNode,
+) -> None:
+    """A pipe without a reader stands where the log's number is written: opening it never returns."""
+    node = make_node().start()
+    pipe = node.data / "delivery-log.number.new"
+    os.mkfifo(pipe)
+    for number in range(20):
+        assert node.api.send("orders", b"%d" % number).status == 200
+    assert node.ops.get("/ping").status == 200
+    assert node.stop() == 0
+    assert "the next start writes the rest" in node.event("delivery-log-waits")["reason"]
+    pipe.unlink()
+    node.start()
+    eventually(lambda: sum(line["count"] for line in node.delivery_lines()) == 20, "all lines are there")
+    assert node.stop() == 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 from tests.harness.commands import Ended, command
 from tests.harness.eventually import eventually
 from tests.harness.node import MakeNode, Node, bridge_to, start_together
@@ -104,3 +107,54 @@ def test_without_another_connector_there_is_nowhere_to_go_back_to(make_node: Mak
     reply = edge.ops.call("POST", f"/v1/bridges/{BRIDGE}/failback")
     assert (reply.status, reply.json["title"]) == (409, "CONFLICT")
     assert "one connector" in reply.json["detail"]
+
+
+def test_a_hub_that_was_put_back_while_the_bridge_was_elsewhere_gets_again_what_it_lost(
+    make_node: MakeNode, tmp_path: Path
+) -> None:
+    """What the edge still has, and nothing that the other hub has; what is gone stops the bridge by its
+    numbers."""
+    first, second = make_node("hub-a"), make_node("hub-b")
+    edge = make_node("edge", rest=to_both(first, second, "at-least-once"))
+    start_together(first, second)
+    edge.start()
+    put(edge, 0, 1)
+    arrive(first, 0, 1)
+    assert first.stop() == 0
+    eventually(lambda: edge.status(BRIDGE)["connector"] == "hub-b", "it is at the second")
+    shutil.copytree(first.data, tmp_path / "backup")
+    first.start()
+    assert edge.ops.call("POST", f"/v1/bridges/{BRIDGE}/failback").status == 200
+    eventually(lambda: edge.status(BRIDGE)["connector"] == "hub-a", "it is back")
+    assert edge.api.make_queue("orders", "keeps", **{"from": "latest"}) == 201
+    put(edge, 2, 3)
+    arrive(first, 0, 1, 2, 3)
+
+    def put_back() -> None:
+        first.kill()
+        eventually(lambda: edge.status(BRIDGE)["connector"] == "hub-b", "it is at the second")
+        shutil.rmtree(first.data)
+        shutil.copytree(tmp_path / "backup", first.data)
+        first.start()
+
+    put_back()
+    put(edge, 4)
+    arrive(second, 4)
+    assert edge.ops.call("POST", f"/v1/bridges/{BRIDGE}/failback").status == 200
+    arrive(first, 0, 1, 2, 3)
+    assert edge.event("target-went-back")["missing"] == [[2, 3]]
+    put(edge, 5)
+    arrive(first, 0, 1, 2, 3, 5)
+    arrive(second, 4)
+    lines = [line for line in edge.delivery_lines() if line.get("verdict") == "missing"]
+    assert [(line["side"], line["from"], line["upto"]) for line in lines] == [("sent", 2, 4)]
+
+    put_back()
+    put(edge, 6)
+    arrive(second, 4, 6)
+    assert edge.api.call("DELETE", "/v1/addresses/orders/queues/keeps").status == 204
+    eventually(lambda: edge.api.get("/v1/addresses/orders").json["first"] >= 6, "the edge has dropped them")
+    assert edge.ops.call("POST", f"/v1/bridges/{BRIDGE}/failback").status == 200
+    eventually(lambda: edge.status(BRIDGE)["state"] == "FAILED", "it has stopped")
+    assert "SOURCE_GAP" in edge.status(BRIDGE)["reason"]
+    assert edge.events("target-went-back")[-1]["missing"] == [[2, 3], [5, 5]]

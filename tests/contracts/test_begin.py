@@ -9,7 +9,8 @@ import pytest
 
 from bridge.errors import SourceGap
 from bridge.journal.journal import Journal
-from bridge.relay.ports import Bounds, Receipt, Remembered
+from bridge.relay.ports import Bounds, Receipt
+from bridge.relay.stays import Remembered, Stays
 from dedup.verdict import Verdict
 from tests.contracts.test_source import (
     FakeOrigin,
@@ -98,3 +99,19 @@ async def test_an_open_stream_of_which_nothing_is_settled_is_recorded_and_goes_o
     await source.settled(batch, Receipt(stream, Verdict.STORED, batch.upto))
     await source.close()
     assert (await origin.source().remembered())[stream].upto == batch.upto
+
+
+async def test_what_other_stores_confirmed_is_remembered_while_the_stream_goes_on(origin: Origin) -> None:
+    await origin.put("orders", bodies(0, 20))
+    stream = await orders(origin)
+    stays = Stays(7, {"store-1": ((0, 6),)}, 9)
+    await origin.source().begin(stream, 7, "store-2", stays)
+    assert (await origin.source().remembered())[stream] == Remembered(7, "store-2", stays)
+    source = await opened(origin, {"orders": 7}, "store-2")
+    batch = (await source.read())[0]
+    await source.settled(batch, Receipt(stream, Verdict.STORED, batch.upto))
+    await source.close()
+    await origin.restart()
+    assert (await origin.source().remembered())[stream] == Remembered(batch.upto, "store-2", stays)
+    await origin.source().begin(stream, 7, "store-2")
+    assert (await origin.source().remembered())[stream] == Remembered(7, "store-2")

@@ -24,7 +24,8 @@ from bridge.messages.batch import Batch
 from bridge.messages.block import encode_message
 from bridge.messages.message import Message
 from bridge.relay.divergence import Diverged
-from bridge.relay.ports import Receipt, Remembered, Source, StreamState
+from bridge.relay.ports import Receipt, Source, StreamState
+from bridge.relay.stays import Remembered
 from dedup.verdict import Verdict
 from tests.fakes.backup import copy_journal
 from tests.fakes.ends import FakeJournal, FakeSource

@@ -18,9 +18,11 @@ from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
 from bridge.messages.block import encode_message, pack
 from bridge.messages.message import Message
+from bridge.messages.positions import Runs
 from bridge.messages.stream_names import source_of
 from bridge.relay.divergence import Past, check_past
-from bridge.relay.ports import Bounds, Opened, Receipt, Remembered, Stream, StreamState
+from bridge.relay.ports import Bounds, Opened, Receipt, Stream, StreamState
+from bridge.relay.stays import NO_STAYS, Remembered, Stays
 from dedup.coverage import Outcome, judge
 from dedup.ids import Stamp
 from dedup.verdict import Verdict
@@ -129,6 +131,8 @@ class FakeSource:
         self.read_fails: Exception | None = None
         #: Where each opening went, by stream.
         self.opened: list[dict[str, int | None]] = []
+        #: What was logged as missing at a store: (stream, store, runs).
+        self.missing: list[tuple[str, str, Runs]] = []
         self._store = ""
         self._at: dict[str, int] = {}
         self._confirmed: dict[str, int] = {}
@@ -152,10 +156,13 @@ class FakeSource:
             for log in self.journal.logs.values()
         }
 
-    async def begin(self, stream: str, at: int, store: str) -> None:
+    async def begin(self, stream: str, at: int, store: str, stays: Stays = NO_STAYS) -> None:
         if at > self.journal.sequence:
             raise SourceGap(f"{stream}: {at} is beyond the end", limit=self.journal.sequence, found=at)
-        self.journal.settled[self.bridge, stream] = Remembered(at, store)
+        self.journal.settled[self.bridge, stream] = Remembered(at, store, stays)
+
+    async def log_missing(self, stream: str, runs: Runs, store: str) -> None:
+        self.missing.append((stream, store, runs))
 
     async def open(self, resume: Mapping[str, StreamState], store: str) -> None:
         self.opened.append({stream: state.next for stream, state in resume.items()})
@@ -171,7 +178,7 @@ class FakeSource:
             start = settled if state.next is None else state.next
             if start > settled:
                 self.journal.recovered.append((stream, settled, start))
-                self.journal.settled[self.bridge, stream] = Remembered(start, store)
+                self._settle(stream, start)
             self._at[stream] = self._confirmed[stream] = start
             self._backed_off.discard(stream)
 
@@ -221,7 +228,12 @@ class FakeSource:
         assert batch.from_ == expected, f"settled out of order: {batch.from_}; expected {expected}"
         self._confirmed[batch.stream] = batch.upto
         if batch.upto > self.journal.settled_upto(self.bridge, batch.stream):
-            self.journal.settled[self.bridge, batch.stream] = Remembered(batch.upto, self._store)
+            self._settle(batch.stream, batch.upto)
+
+    def _settle(self, stream: str, upto: int) -> None:
+        known = self.journal.settled.get((self.bridge, stream))
+        stays = NO_STAYS if known is None else known.stays
+        self.journal.settled[self.bridge, stream] = Remembered(upto, self._store, stays)
 
     async def close(self) -> None:
         self._at.clear()

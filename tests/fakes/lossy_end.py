@@ -34,7 +34,8 @@ from bridge.messages.batch import Batch
 from bridge.messages.positions import Runs
 from bridge.messages.stream_names import planned_stream
 from bridge.relay.ownership import AskDivision, Ownership
-from bridge.relay.ports import Bounds, Opened, Receipt, Remembered, Source, Stream, StreamState, Target
+from bridge.relay.ports import Bounds, Opened, Receipt, Source, Stream, StreamState, Target
+from bridge.relay.stays import NO_STAYS, Remembered, Stays
 from bridge.replay.sending import PlanSource, Presence
 from bridge.settings.bridges import Bridge
 from bridge.settings.connectors import Connector
@@ -119,8 +120,8 @@ class LossySource:
     async def bounds(self) -> Mapping[str, Bounds]:
         return await self._source.bounds()
 
-    async def begin(self, stream: str, at: int, store: str) -> None:
-        await self._source.begin(stream, at, store)
+    async def begin(self, stream: str, at: int, store: str, stays: Stays = NO_STAYS) -> None:
+        await self._source.begin(stream, at, store, stays)
 
     async def open(self, resume: Mapping[str, StreamState], store: str) -> None:
         await self._source.open(resume, store)

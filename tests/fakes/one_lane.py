@@ -33,6 +33,11 @@ class OneLane(LanedRelay):
         self._latest = make(0)
 
     @property
+    def store(self) -> str:
+        """Store identity of the latest relay's target."""
+        return self._latest.session.store
+
+    @property
     def window(self) -> Window:
         """The messages in flight of the latest relay."""
         return self._latest.session.window

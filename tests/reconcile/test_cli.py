@@ -27,7 +27,7 @@ from dedup.reconcile import report
 from dedup.reconcile.errors import BadInput
 from dedup.reconcile.session import SHORT_BYTES
 from dedup.reconcile.storage import place
-from dedup.reconcile.summary import NOT_IN_LOGS
+from dedup.reconcile.summary import NOT_IN_LOGS, Summary, Verdict
 from tests.reconcile.conftest import line, write_log
 from tests.reconcile.facts import MADE, clean
 from tests.reconcile.packages import ROOT, pack_dedup
@@ -218,6 +218,34 @@ def test_a_ctrl_c_is_its_exit_code_with_and_without_core_bridge(
     options = ["--logs", str(logs), "--output", str(tmp_path / "watch"), "--follow"]
     assert run(*options) == alone.run(options) == 130
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("waiting", "verdict", "options", "code"),
+    [
+        (7, "clean", ["--fail-on-waiting"], 5),
+        (7, "clean", [], 0),
+        (0, "clean", ["--fail-on-waiting"], 0),
+        (7, "unknown", ["--fail-on-waiting"], 4),
+        (7, "lost", ["--fail-on-waiting"], 3),
+    ],
+)
+def test_what_waits_fails_where_that_is_asked_for(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waiting: int, verdict: str, options:
+    list[str],
+    code: int,
+) -> None:  # fmt: skip
+    outcome = Summary(Verdict(verdict), {"findings": []}, (), waiting)
+    monkeypatch.setattr(reconcile_main, "_spark", no_spark)
+    monkeypatch.setattr(reconcile_main, "_reconcile", lambda *_: outcome)
+    assert run("--logs", logs, "--output", tmp_path / "report", *options) == code
+
+
+def test_an_alert_log_has_no_exit_code_for_what_waits(
+    logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--logs", logs, "--output", tmp_path / "watch", "--follow", "--fail-on-waiting") == 2
+    assert "--fail-on-waiting: must not be given with --follow" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------- with Spark

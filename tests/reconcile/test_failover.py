@@ -35,6 +35,11 @@ def empty(store: str, from_: int, upto: int) -> Any:
     return received(store, from_, upto, runs=NONE)
 
 
+def missing(store: str, from_: int, upto: int) -> Any:
+    """The line by which a bridge says that a store had confirmed these, and lost them."""
+    return sent(store, from_, upto, runs=NONE, verdict="missing", committed=0, events=[0, 0])
+
+
 #: A line of the report: kind, store, first, last.
 Finding = tuple[str, str, int, int]
 #: Both sides of a bridge that went from one store to the other with nothing in doubt.
@@ -105,6 +110,31 @@ CASES: Final[Mapping[str, tuple[Sequence[Any], list[Finding]]]] = {
     "what the second store has not written down yet is open": (
         (*WENT[:3], received("b", 30, 40)),
         [("open", "b", 40, 49)],
+    ),
+    "what a store lost that was put back after the bridge had gone on is unknown": (
+        (sent("a", 0, 30), received("a", 0, 20), sent("b", 30, 50), received("b", 30, 50)),
+        [("unknown", "a", 20, 29)],
+    ),
+    "and so it is when the bridge is back and goes on": (
+        (
+            *(sent("a", 0, 30), received("a", 0, 20), sent("b", 30, 50), received("b", 30, 50)),
+            sent("a", 50, 60),
+        ),
+        [("open", "a", 50, 59), ("unknown", "a", 20, 29)],
+    ),
+    "what a bridge has found missing is unknown until it is there again": (
+        (
+            *(sent("a", 0, 50), received("a", 0, 30)),
+            *(missing("a", 30, 50), sent("a", 30, 40), received("a", 30, 40)),
+        ),
+        [("unknown", "a", 40, 49)],
+    ),
+    "what is missing and has not come again although the store has passed it is lost": (
+        (
+            *(sent("a", 0, 30), received("a", 0, 20), sent("b", 30, 50), received("b", 30, 50)),
+            *(missing("a", 20, 30), empty("a", 20, 50), sent("a", 50, 60), received("a", 50, 60)),
+        ),
+        [("lost", "a", 20, 29)],
     ),
     "what a plan brought to its store is there": (
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import io
 import json
 import os
@@ -95,6 +96,15 @@ def test_what_stays_open_is_raised_when_it_is_late_and_resolved_when_it_arrives(
     assert watcher.look() == [("lost", "raised", [15, 15]), ("late", "resolved", [10, 19])]
     growing.rename(growing.with_suffix(""))
     assert watcher.look() == []
+
+
+def test_what_a_store_has_lost_is_late_and_compressed_files_are_read(watcher: Watcher) -> None:
+    write_log(watcher.logs, [line("sent", 0, 20), line("sent", 20, 30, store="other/1")], node="eu")
+    plain = write_log(watcher.logs.parent, [line("received", 0, 10)])
+    (watcher.logs / f"{plain.name}.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    # The bridge has gone on at another store, whose log is not there: what that one has is not late, but
+    # unknown.
+    assert watcher.look() == [("late", "raised", [10, 19])]
 
 
 def test_a_file_that_is_no_log_is_named(watcher: Watcher) -> None:

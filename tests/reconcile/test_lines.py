@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import cramjam
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col
@@ -164,7 +165,9 @@ def test_a_file_with_nothing_but_what_a_crash_left_is_read(
 def test_without_a_log_there_is_nothing_to_read(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"nowhere: no such file or directory"):
         read(spark, [str(tmp_path / "nowhere")])
-    with pytest.raises(BadInput, match=r"no delivery log \(\*\.jsonl, \*\.jsonl\.open\) in "):
+    with pytest.raises(
+        BadInput, match=r"no delivery log \(\*\.jsonl, \*\.jsonl\.open, \*\.jsonl\.gz, \*\.jsonl\.zst\) in "
+    ):
         read(spark, [str(tmp_path)])
     with pytest.raises(BadInput, match=r"zzz://x: cannot be read: No FileSystem for scheme"):
         read(spark, ["zzz://x"])
@@ -179,7 +182,7 @@ def test_files_that_are_given_their_final_names_are_looked_for_again(
 
     look = files.find
 
-    def find_then_rename(spark: SparkSession, paths: list[str]) -> list[LogFile]:
+    def find_then_rename(spark: SparkSession, paths: list[str]) -> files.Found:
         found = look(spark, paths)
         if path.exists():
             path.rename(path.with_suffix(""))
@@ -189,3 +192,38 @@ def test_files_that_are_given_their_final_names_are_looked_for_again(
     again = read(spark, [str(tmp_path)])
     assert [row.path for row in again.inputs.collect()] == [str(path.with_suffix(""))]
     again.release()
+
+
+def test_compressed_files_are_read_as_what_they_were(spark: SparkSession, tmp_path: Path) -> None:
+    """Also where a program has put several compressed parts behind each other."""
+    texts = [write_log(tmp_path / "plain", [line("sent", at, at + 5)]).read_bytes() for at in (0, 5, 10, 15)]
+    name = "eu-20261121T185800-00000{}.jsonl.{}"
+    packed = {
+        tmp_path / name.format(1, "gz"): gzip.compress(texts[0]) + gzip.compress(texts[1]),
+        tmp_path / name.format(2, "zst"): b"".join(bytes(cramjam.zstd.compress(text)) for text in texts[2:]),
+    }
+    for path, data in packed.items():
+        path.write_bytes(data)
+    (tmp_path / name.format(3, "bz2")).write_bytes(b"BZh9")
+    found = read(spark, [str(path) for path in (*packed, tmp_path / name.format(3, "bz2"))])
+    assert found.left_out == (str(tmp_path / name.format(3, "bz2")),)
+    inputs = [(row.path, row.sha256, row.lines, row.unreadable) for row in found.inputs.collect()]
+    assert inputs == [(str(path), hashlib.sha256(data).hexdigest(), 2, 0) for path, data in packed.items()]
+    places = found.lines.select("from", "log_node", "file_number", "line_number").orderBy("from").collect()
+    assert [tuple(row) for row in places] == [
+        (0, "eu", 1, 1),
+        (5, "eu", 1, 2),
+        (10, "eu", 2, 1),
+        (15, "eu", 2, 2),
+    ]
+    found.release()
+
+
+@pytest.mark.parametrize("ending", ["gz", "zst"])
+def test_a_compressed_file_that_is_damaged_is_named(spark: SparkSession, tmp_path: Path, ending: str) -> None:
+    text = write_log(tmp_path / "plain", [line("sent", at, at + 5) for at in range(0, 500, 5)]).read_bytes()
+    packed = gzip.compress(text) if ending == "gz" else bytes(cramjam.zstd.compress(text))
+    path = tmp_path / f"eu-20261121T185800-000001.jsonl.{ending}"
+    path.write_bytes(packed[: len(packed) // 2])
+    with pytest.raises(BadInput, match=rf"^{path}: cannot be decompressed: it is damaged, or not all"):
+        read(spark, [str(path)])

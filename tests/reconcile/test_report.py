@@ -65,7 +65,8 @@ def test_each_verdict_has_the_exit_code_of_the_contract() -> None:
 
 def test_the_summary_has_the_keys_of_the_contract_and_no_others() -> None:
     found = summary(samples.faulty())
-    keys = ["v", "verdict", "bridges", "findings", "inputs", "id-cache-size-needed", "waiting", "unread"]
+    keys = ["v", "verdict", "bridges", "findings", "inputs", "left-out", "missing", "id-cache-size-needed"]
+    keys += ["waiting", "unread"]
     assert list(found.content) == keys
     assert (found.content["v"], found.content["verdict"], found.exit_code) == (1, "lost", 3)
     counts = [
@@ -171,7 +172,8 @@ def test_a_log_cannot_move_the_cursor_of_a_terminal() -> None:
 
 def test_logs_without_a_message_are_not_called_accounted_for() -> None:
     empty = Facts([], [], [], [], [], [], [])
-    assert summary(empty).lines == ("clean: The logs hold no messages",)
+    read = replace(empty, inputs=[Input("/logs/eu-20261121T185800-000001.jsonl", "", 1, 0)])
+    assert summary(read).lines == ("clean: The logs hold no messages",)
     assert "No bridge has a line" in page_of(empty)
 
 
@@ -504,7 +506,7 @@ def test_only_an_earlier_report_is_ever_replaced(tmp_path: Path) -> None:
 
 def test_a_report_takes_an_earlier_ones_place_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
     directory = Path(written(tmp_path))
-    written(tmp_path, replace(samples.clean(), inputs=[]))
+    written(tmp_path, replace(samples.clean(), inputs=samples.clean().inputs[:1]))
     assert json.loads((directory / "summary.json").read_text())["verdict"] == "clean"
     assert [path.name for path in tmp_path.iterdir()] == ["report"]
 
@@ -548,3 +550,46 @@ def test_an_id_cache_that_would_have_done_is_the_largest_of_all_addresses() -> N
     assert "No producer’s ID came again" in page_of(
         replace(samples.clean(), id_caches=[IdCache("s", "a", 10, 0, 0)])
     )
+
+
+# ---------------------------------------------------------------- files that are not there
+
+
+def test_files_that_are_missing_empty_or_not_read_make_the_verdict_unknown_and_are_named(
+    tmp_path: Path,
+) -> None:
+    def files(*numbers: int, lines: int = 1) -> list[Input]:
+        return [
+            Input(f"/logs/eu-20261121T185800-{number:06}.jsonl", "ab" * 32, lines, 0) for number in numbers
+        ]
+
+    whole = replace(samples.clean(), inputs=files(3, 4))
+    cases = {
+        "not read, because of their endings: /logs/x.jsonl.bz2": replace(
+            whole, left_out=["/logs/x.jsonl.bz2"]
+        ),
+        "missing between the files of node eu: 5 to 7": replace(whole, inputs=files(3, 4, 8)),
+        "none of the files holds a line": replace(whole, inputs=files(3, lines=0)),
+    }
+    assert summary(whole).verdict is Verdict.CLEAN
+    for sentence, facts in cases.items():
+        found = summary(facts)
+        assert (found.verdict, found.exit_code) == (Verdict.UNKNOWN, 4)
+        assert sentence in found.lines
+        assert f"{sentence[0].upper()}{sentence[1:]}." in page.page(facts, found, samples.MADE)
+    assert summary(cases["missing between the files of node eu: 5 to 7"]).content["missing"] == [
+        {"node": "eu", "numbers": [5, 7]}
+    ]
+    lost = replace(samples.faulty(), left_out=["/logs/x.jsonl.bz2"])
+    assert summary(lost).verdict is Verdict.LOST
+
+
+def test_what_is_on_the_way_is_a_figure_of_its_own() -> None:
+    calm = samples.clean()
+    facts = replace(
+        calm, flows=[*calm.flows, flow(waiting=1_000, open=20, waiting_since_ms=samples.START_MS)]
+    )
+    found = summary(facts)
+    assert found.waiting == summary(calm).waiting + 1_020
+    assert re.search(r"<dt>Waiting</dt><dd>1.?020</dd>", page.page(facts, found, samples.MADE))
+    assert any(" waiting 1000" in told for told in found.lines)

@@ -72,14 +72,14 @@ CASES: Final[Mapping[str, tuple[Sequence[Sequence[Any]], dict[str, int], list[tu
         {"received": 28, "lost": 2},
         [("lost", 8, 9)],
     ),
-    "what the restored store has not got again is open": (
+    "what only an earlier life had is unknown: nobody may have it to send again": (
         (
             [sent(20)],
             [received(0, 10, "a", 1), received(10, 20, "a", 2)],
             [received(10, 15, "b", 2, "a1")],
         ),
-        {"received": 15, "open": 5},
-        [("open", 15, 19)],
+        {"received": 15, "unknown": 5},
+        [("unknown", 15, 19)],
     ),
     "copies on either side of a session without a log are unknown": (
         ([sent(20)], [received(0, 10, "a", 1), received(5, 20, "c", 9, "b8")]),

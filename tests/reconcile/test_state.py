@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 from collections.abc import Iterable
@@ -36,7 +37,7 @@ Content = dict[str, list[str]]
 
 def content(tables: Tables) -> Content:
     """All rows of all tables, sorted; then they are given back."""
-    names = [field.name for field in fields(Tables) if field.name != "kept"]
+    names = [field.name for field in fields(Tables) if field.name not in ("kept", "left_out")]
     try:
         return {
             name: sorted(json.dumps(row.asDict()) for row in getattr(tables, name).collect())
@@ -231,3 +232,23 @@ def test_a_state_of_another_version_is_refused(
 def test_a_state_names_what_it_cannot_find(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no delivery log"):
         step(spark, [tmp_path], tmp_path / "state")
+
+
+def test_a_file_that_was_compressed_since_it_was_read_adds_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Also where its lines were put together meanwhile: they are no doubles."""
+    logs, state = tmp_path / "logs", tmp_path / "state"
+    lines = [line("received", at * 10, at * 10 + 10) for at in range(12)]
+    write_log(logs, [line("sent", 0, 120)], node="eu")
+    path = write_log(logs, lines)
+    step(spark, [logs], state, FEWER_LINES)
+    packed = path.with_name(f"{path.name}.gz")
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    found: Content = {}
+    for _ in range(2):  # both are there, and then the compressed one alone
+        found = content(step(spark, [logs], state, FEWER_LINES).tables(late_after_ms=LATE_AFTER_MS))
+        assert found["findings"] == []
+        assert [json.loads(row)["received"] for row in found["flows"]] == [120]
+        path.unlink(missing_ok=True)
+    assert sorted(Path(json.loads(row)["path"]).name for row in found["inputs"])[-1] == packed.name

@@ -12,6 +12,7 @@ from typing import Final
 from bridge import delivery_log
 from bridge.delivery_log import CLOSED
 from bridge.messages import positions as run_arithmetic
+from tests.verdicts.failover import FailoverWorld
 from tests.verdicts.messages import Line, Shape
 from tests.verdicts.world import World
 
@@ -34,12 +35,12 @@ class Trouble:
 
 def text(shape: Shape, line: Line) -> bytes:
     """The line as the product writes it."""
-    node = shape.sender if line.side == "sent" else shape.receiver
+    node = _node(shape, line)
     at = BEGAN_MS + line.order
     session = delivery_log.Session(f"{shape.number}{line.session}", _after(shape, line))
     writer = delivery_log.LineWriter(
-        node=node, node_id=f"id-of-{node}", bridge=line.bridge, lane=0, target="hub", store=shape.store,
-        session=session if line.session else None,
+        node=node, node_id=f"id-of-{node}", bridge=line.bridge, lane=0, target="hub",
+        store=f"{line.hub}{shape.store}", session=session if line.session else None,
     )  # fmt: skip
     return delivery_log.Line(
         side=line.side, writer=writer, stream=line.stream, address=shape.address, from_=line.from_,
@@ -51,12 +52,17 @@ def text(shape: Shape, line: Line) -> bytes:
     ).encode()  # fmt: skip
 
 
+def _node(shape: Shape, line: Line) -> str:
+    """The node that writes the line."""
+    return shape.sender if line.side == "sent" else f"{line.hub}{shape.receiver}"
+
+
 def _after(shape: Shape, line: Line) -> tuple[str, int] | None:
     return None if line.after is None else (f"{shape.number}{line.after[0]}", line.after[1])
 
 
 def write(
-    worlds: Iterable[World], directory: Path, rng: random.Random, *, troubled: float
+    worlds: Iterable[World | FailoverWorld], directory: Path, rng: random.Random, *, troubled: float
 ) -> dict[int, Trouble]:
     """The files of all histories, below `directory`; by history what is missing.
 
@@ -73,8 +79,9 @@ def write(
         numbers: dict[str, int] = defaultdict(int)
         logs: dict[tuple[int, str], list[Line]] = defaultdict(list)
         for line in world.lines:
-            node = world.shape.sender if line.side == "sent" else world.shape.receiver
-            logs[line.life if node == world.shape.receiver else 0, node].append(line)
+            node = _node(world.shape, line)
+            is_target = node != world.shape.sender or world.shape.is_kafka_target
+            logs[line.life if is_target else 0, node].append(line)
         for (life, node), lines in sorted(logs.items()):
             place = directory / f"disk-{life}"
             place.mkdir(parents=True, exist_ok=True)

@@ -164,3 +164,5 @@ class Line:
     session: str | None = None
     number: int = 0
     after: tuple[str, int] | None = None
+    #: Which of several stores, where the bridge fails over; empty: it has one.
+    hub: str = ""

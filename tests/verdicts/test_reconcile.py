@@ -20,7 +20,9 @@ from pyspark.sql import SparkSession
 from bridge.messages.stream_names import planned_stream
 from dedup.reconcile.job import reconcile
 from tests.reconcile.conftest import quick_session
+from tests.verdicts.failover import FailoverWorld, failover_history
 from tests.verdicts.histories import forgetful, history
+from tests.verdicts.judging_failover import FailoverJudge
 from tests.verdicts.log_lines import Trouble, write
 from tests.verdicts.messages import Fate, Line
 from tests.verdicts.world import World
@@ -28,6 +30,9 @@ from tests.verdicts.world import World
 #: Histories that are judged, here and in the long run; and of one report.
 HISTORIES: Final = 600
 HISTORIES_LONG: Final = 20_000
+#: Those of bridges that fail over.
+FAILOVERS: Final = 100
+FAILOVERS_LONG: Final = 5_000
 TOGETHER: Final = 2_000
 #: Share of the histories of whose files something is missing.
 TROUBLED: Final = 0.4
@@ -205,19 +210,19 @@ def _places(line: Line, positions: Sequence[int]) -> list[Place]:
 # -- tests ---------------------------------------------------------------------------------------------------
 
 
-def check(spark: SparkSession, rng: random.Random, count: int, directory: Path) -> None:
-    """Judge so many histories."""
+def check(spark: SparkSession, rng: random.Random, count: int, failovers: int, directory: Path) -> None:
+    """Judge so many histories of bridges with one store, and of bridges that fail over."""
     seed = str(rng.getrandbits(64))
-    worlds: list[World] = []
-    number = 0
-    while len(worlds) < count:
-        world = (history if number % FORGETFUL else forgetful)(seed, number)
+    worlds: list[World | FailoverWorld] = [failover_history(seed, number) for number in range(failovers)]
+    number = failovers
+    while len(worlds) < count + failovers:
+        made = (history if number % FORGETFUL else forgetful)(seed, number)
         # Lines of a Kafka target name no session: whether it was put back they do not tell.
-        if not (world.shape.is_kafka_target and world.former):
-            worlds.append(world)
+        if not (made.shape.is_kafka_target and made.former):
+            worlds.append(made)
         number += 1
     wrong, verdicts = [], Counter[str]()
-    for start in range(0, count, TOGETHER):
+    for start in range(0, len(worlds), TOGETHER):
         part = worlds[start : start + TOGETHER]
         place = directory / str(start)
         troubles = write(part, place, random.Random(f"{seed}:files:{start}"), troubled=TROUBLED)
@@ -225,23 +230,38 @@ def check(spark: SparkSession, rng: random.Random, count: int, directory: Path) 
         for world in part:
             this = said.get(world.shape.number, Said())
             verdicts[this.verdict] += 1
-            found = Judge(world, troubles[world.shape.number], this).complaints()
+            trouble = troubles[world.shape.number]
+            judge = (
+                Judge(world, trouble, this)
+                if isinstance(world, World)
+                else FailoverJudge(world, trouble.missing, this.places)
+            )
+            found = judge.complaints()
             wrong += [f"history {world.shape.number}: {one}" for one in found]
-    restored = sum(bool(world.former) for world in worlds)
+    restored = sum(bool(world.former) for world in worlds if isinstance(world, World))
+    went = [world for world in worlds if isinstance(world, FailoverWorld)]
+    noticed = sum(any(line.verdict == "missing" for line in world.lines) for world in went)
+    put_back = sum(any(hub.life for hub in world.hubs) for world in went)
+    empty = sum(any(hub.is_gone for hub in world.hubs) for world in went)
     print(f"seed {seed}, of {count} histories, {restored} with a restored target: {dict(verdicts)}")
+    print(
+        f"and {failovers} with fail-over, of which {put_back} with a store that was put back, which {noticed}"
+        f" bridges noticed, {empty} with one that began empty"
+    )
     assert not wrong, f"seed {seed}: {len(wrong)} complaints\n" + "\n".join(wrong[:40])
-    assert min(verdicts[name] for name in ("clean", "unknown", "lost")) > count // 50
-    assert restored > count // 50
+    assert min(verdicts[name] for name in ("clean", "unknown", "lost")) > len(worlds) // 50
+    assert restored >= count // 50
+    assert noticed >= failovers // 20
 
 
 def test_a_report_says_nothing_better_or_worse_than_the_truth(
     spark: SparkSession, rng: random.Random, tmp_path: Path
 ) -> None:
-    check(spark, rng, HISTORIES, tmp_path)
+    check(spark, rng, HISTORIES, FAILOVERS, tmp_path)
 
 
 @pytest.mark.spark_long
 def test_a_great_many_reports_say_nothing_better_or_worse_than_the_truth(
     spark: SparkSession, rng: random.Random, tmp_path: Path
 ) -> None:
-    check(spark, rng, HISTORIES_LONG, tmp_path)
+    check(spark, rng, HISTORIES_LONG, FAILOVERS_LONG, tmp_path)

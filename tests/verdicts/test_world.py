@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+from tests.verdicts.failover import FailoverWorld, failover_history
 from tests.verdicts.histories import history
 from tests.verdicts.messages import Fate, Shape, Truth
 from tests.verdicts.world import World
@@ -124,3 +125,55 @@ def test_a_history_is_the_same_at_every_call_and_all_of_them_have_everything(rng
     assert any(world.former for world in worlds)
     assert any(len(world.streams) > world.shape.partitions for world in worlds)
     assert sum(any(truth.fate is Fate.LOST for truth in world.truths().values()) for world in worlds) > 30
+
+
+# -- bridges that fail over ------------------------------------------------------------------------------
+
+
+def test_a_store_that_was_put_back_gets_again_what_it_lost_and_nothing_that_another_one_has() -> None:
+    made = FailoverWorld(NODES, passes_gaps=False)
+    first, second = made.hubs[0], made.add_hub()
+    made.produce(30)
+    made.relay(10)
+    made.back_up(first)
+    made.relay(10)
+    made.go_to(second)
+    made.relay(10)
+    made.put_back(first, 0, dies=True)
+    made.go_to(first)
+    made.relay(30)
+    assert sorted(first.disk.copies) == list(range(20))
+    assert sorted(second.disk.copies) == list(range(20, 30))
+    assert [(line.hub, line.from_, line.upto) for line in made.lines if line.verdict] == [("a-", 10, 20)]
+
+
+def test_until_then_the_bridge_goes_to_no_store_that_has_passed_it_and_a_gap_stops_it() -> None:
+    made = FailoverWorld(NODES, passes_gaps=False)
+    first, second = made.hubs[0], made.add_hub()
+    made.produce(30)
+    made.back_up(first)
+    made.relay(10)
+    made.go_to(second)
+    made.relay(10)
+    first.backups[0].next = 0
+    made.put_back(first, 0, dies=True)
+    made.go_to(first)
+    made.go_to(second)
+    assert made.at is first
+    made.gone |= {3}
+    made.relay(5)
+    assert made.is_stopped
+
+
+def test_histories_with_fail_over_are_the_same_at_every_call_and_have_every_trouble(
+    rng: random.Random,
+) -> None:
+    seed = str(rng.getrandbits(64))
+    worlds = [failover_history(seed, number) for number in range(300)]
+    assert [world.lines for world in worlds[:20]] == [failover_history(seed, n).lines for n in range(20)]
+    assert any(world.lost_lines for world in worlds)
+    assert any(hub.life for world in worlds for hub in world.hubs)
+    assert any(hub.is_gone for world in worlds for hub in world.hubs)
+    assert any(line.verdict for world in worlds for line in world.lines)
+    assert any(world.is_stopped for world in worlds)
+    assert any(times > 1 for world in worlds for times in world.copies().values())

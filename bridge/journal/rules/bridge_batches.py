@@ -338,4 +338,6 @@ def begin(group: Group, command: BeginCommand) -> None:
     queue.cursor = Cursor(max(command.at, address.trimmed))
     group.change_queue(address, queue)
     key = (command.bridge, command.stream)
-    group.state.settled[key] = group.changed_settled[key] = SettledState(command.at, 0, command.store)
+    group.state.settled[key] = group.changed_settled[key] = SettledState(
+        command.at, 0, command.store, command.stays
+    )

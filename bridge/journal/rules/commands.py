@@ -18,6 +18,7 @@ from bridge.journal.values.views import Changes, Intake
 from bridge.messages.addresses import WantedType
 from bridge.messages.batch import Batch
 from bridge.messages.block import Block
+from bridge.messages.positions import Runs
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -141,6 +142,20 @@ class BeginCommand(WriteCommand):
     target: str
     stream: str
     at: int
+    store: str
+    #: As the source keeps it (`bridge.relay.stays`).
+    stays: str = ""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class LogMissingCommand(WriteCommand):
+    """A target does not have positions any more that it had confirmed. Answer: None."""
+
+    bridge: str
+    address: str
+    target: str
+    stream: str
+    runs: Runs
     store: str
 
 

@@ -40,6 +40,7 @@ from bridge.journal.rules.commands import (
     InheritCommand,
     IntakeCommand,
     LeaseCommand,
+    LogMissingCommand,
     MoveCommand,
     NoteCommand,
     OpenCommand,
@@ -145,6 +146,8 @@ def _apply(group: Group, connection: sqlite3.Connection, command: WriteCommand) 
             bridge_batches.settle(group, command)
         case BeginCommand():
             bridge_batches.begin(group, command)
+        case LogMissingCommand():
+            group.log.missing(command)
         case MoveCommand():
             moves.move(group, command)
         case LeaseCommand():

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from bridge.delivery_log import Line, LineWriter
-from bridge.journal.rules.commands import BeginCommand, DeliverCommand, SettleCommand
+from bridge.delivery_log import MISSING, Line, LineWriter
+from bridge.journal.rules.commands import BeginCommand, DeliverCommand, LogMissingCommand, SettleCommand
 from bridge.journal.values.queue_cursor import Interval
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
@@ -107,6 +107,16 @@ class Logbook:
                 )
             )
 
+    def missing(self, command: LogMissingCommand) -> None:
+        """Add a line for each run of positions that the target had confirmed and does not have any more."""
+        for first, last in command.runs if self.enabled else ():
+            batch = Batch(command.stream, first, last + 1)
+            line = Line.of_batch(
+                "sent", self._sender(command), command.address, batch, committed=0, duplicates=0
+            )
+            line.verdict = MISSING
+            self._add(line)
+
     def client_sends(
         self, address: str, stream: str, from_: int, upto: int, blocks: Sequence[tuple[int, Block]]
     ) -> None:
@@ -149,7 +159,7 @@ class Logbook:
         """The writer of received lines of a bridge."""
         return msgspec.structs.replace(self.writer, bridge=bridge)
 
-    def _sender(self, command: SettleCommand | BeginCommand) -> LineWriter:
+    def _sender(self, command: SettleCommand | BeginCommand | LogMissingCommand) -> LineWriter:
         """The writer of sent lines of a bridge."""
         return msgspec.structs.replace(
             self.writer, bridge=command.bridge, target=command.target, store=command.store

@@ -202,6 +202,8 @@ class SettledState:
     upto: int
     checksum: int
     store: str
+    #: What other stores confirmed (`bridge.relay.stays`), as text.
+    stays: str = ""
 
 
 @dataclass(slots=True)

@@ -287,10 +287,10 @@ def read_lost(connection: sqlite3.Connection, address_id: int) -> list[Interval]
     ).fetchall()
 
 
-def read_settled(connection: sqlite3.Connection, bridge: str) -> dict[str, tuple[int, str]]:
-    """The confirmed position, and the target's store identity, by stream."""
-    rows = connection.execute("SELECT stream, upto, store FROM settled WHERE bridge = ?", (bridge,))
-    return {stream: (upto, store) for stream, upto, store in rows}
+def read_settled(connection: sqlite3.Connection, bridge: str) -> dict[str, tuple[int, str, str]]:
+    """The confirmed position, the target's store identity, and the stays at others as text, by stream."""
+    rows = connection.execute("SELECT stream, upto, store, stays FROM settled WHERE bridge = ?", (bridge,))
+    return {stream: (upto, store, stays) for stream, upto, store, stays in rows}
 
 
 def ordinal(connection: sqlite3.Connection, address_id: int, position: int, total: int) -> int:

@@ -125,6 +125,7 @@ CREATE TABLE settled (
     upto     INTEGER NOT NULL,
     checksum INTEGER NOT NULL,
     store    TEXT NOT NULL,
+    stays    TEXT NOT NULL DEFAULT '',  -- what other stores confirmed (`bridge.relay.stays`), JSON; '': none did
     crc      INTEGER NOT NULL,
     PRIMARY KEY (bridge, stream)
 ) WITHOUT ROWID;

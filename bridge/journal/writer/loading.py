@@ -74,7 +74,7 @@ def load_state(connection: sqlite3.Connection, options: JournalOptions, before: 
         position = state.positions[bridge, stream] = PositionState(*rest)
         position.owner = Owner(principal, node)
     state.find_brought()
-    for row in connection.execute("SELECT bridge, stream, upto, checksum, store, crc FROM settled"):
+    for row in connection.execute("SELECT bridge, stream, upto, checksum, store, stays, crc FROM settled"):
         bridge, stream, *rest = check_row("settled", row, 2)
         state.settled[bridge, stream] = SettledState(*rest)
     intake = connection.execute("SELECT value FROM meta WHERE key = ?", (INTAKE_ROW,)).fetchone()

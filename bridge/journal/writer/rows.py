@@ -63,9 +63,9 @@ _UPSERT_POSITION = (
     " principal = excluded.principal, node = excluded.node, crc = excluded.crc"
 )
 _UPSERT_SETTLED = (
-    "INSERT INTO settled (bridge, stream, upto, checksum, store, crc) VALUES (?, ?, ?, ?, ?, ?)"
+    "INSERT INTO settled (bridge, stream, upto, checksum, store, stays, crc) VALUES (?, ?, ?, ?, ?, ?, ?)"
     " ON CONFLICT (bridge, stream) DO UPDATE SET upto = excluded.upto, checksum = excluded.checksum,"
-    " store = excluded.store, crc = excluded.crc"
+    " store = excluded.store, stays = excluded.stays, crc = excluded.crc"
 )
 
 
@@ -231,7 +231,7 @@ def _write_changes(group: Group, connection: sqlite3.Connection) -> int:
     connection.executemany(
         _UPSERT_SETTLED,
         [
-            _checked(*key, settled.upto, settled.checksum, settled.store)
+            _checked(*key, settled.upto, settled.checksum, settled.store, settled.stays)
             for key, settled in group.changed_settled.items()
         ],
     )

@@ -78,7 +78,8 @@ class Opening:
             at = 0 if mark is None else log.start if mark.kind is Kind.UNSEEN else mark.offset
             starts[identity] = find_start(one.stream, number, state, at, log, self.options.gap_policy)
         for identity, start in starts.items():
-            self.gaps.passed(identity, start.begins, start.at)
+            for first, last in start.gone:
+                self.gaps.passed(identity, first, last + 1)
         cursors = {
             identity: _cursor(found[identity], start, resume[identity], logs[identity])
             for identity, start in starts.items()
@@ -137,7 +138,8 @@ class Opening:
             upto, known = resume[identity].next, self._committed.get(cursor.found.tp)
             if upto is None or cursor.recovers:
                 continue  # committed when its lines are on disk
-            mark = Mark(upto, Kind.SETTLED, cursor.found.topic_id, store)
+            stays = "" if known is None else known.stays
+            mark = Mark(upto, Kind.SETTLED, cursor.found.topic_id, store, stays=stays)
             same = known is not None and replace(known, offset=upto) == mark
             if known is None or not same or known.offset < upto:
                 beyond[cursor.found.tp] = mark

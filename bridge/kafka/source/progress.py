@@ -71,6 +71,8 @@ class Mark:
     store: str = ""
     #: Number of marks that the bridge's first start ever made, if this is one of them. 0: any other mark.
     of: int = 0
+    #: What other stores confirmed (`bridge.relay.stays`), as text.
+    stays: str = ""
 
     def metadata(self) -> str:
         """The metadata text that is committed."""
@@ -82,6 +84,8 @@ class Mark:
         }
         if self.of:
             fields["of"] = self.of
+        if self.stays:
+            fields["stays"] = self.stays
         return json.dumps(fields, separators=(",", ":"))
 
 
@@ -92,7 +96,7 @@ def read_mark(offset: int, metadata: str | None) -> Mark:
         if fields["v"] == 1:
             kind = _FORMER.get(fields["kind"], fields["kind"])
             topic_id, store, of = str(fields["topic"]), str(fields["store"]), int(fields.get("of", 0))
-            return Mark(offset, Kind(kind), topic_id, store, of)
+            return Mark(offset, Kind(kind), topic_id, store, of, str(fields.get("stays", "")))
     except (ValueError, KeyError, TypeError):
         pass  # the metadata is not a bridge's, and says nothing
     return Mark(offset, Kind.FOREIGN)

@@ -15,9 +15,10 @@ from typing import Final
 import msgspec
 import structlog
 
-from bridge.delivery_log import Line, LineWriter, WriteLines
+from bridge.delivery_log import MISSING, Line, LineWriter, WriteLines
 from bridge.errors import SourceUnavailable
 from bridge.messages.batch import Batch
+from bridge.messages.positions import Runs
 from bridge.relay.ports import Receipt, Stream
 
 #: Bytes of lines that may wait for the disk; beyond it confirmations wait, and with them the window.
@@ -64,6 +65,18 @@ class SentLog:
         self._waiting.append((line, written))
         self._waiting_bytes += len(line)
         self._begin()
+
+    async def missing(self, stream: Stream, runs: Runs, store: str) -> None:
+        """Write a line for each run of positions that `store` had confirmed and does not have any more.
+
+        Raises: as `room`.
+        """
+        writer = msgspec.structs.replace(self._writer, store=store)
+        for first, last in runs:
+            line = missing_line(stream, first, last + 1, writer)
+            self._waiting.append((line, _nothing))
+            self._waiting_bytes += len(line)
+        await self.flush()
 
     async def room(self) -> None:
         """Wait while too many bytes wait.
@@ -137,3 +150,15 @@ def sent_line(batch: Batch, receipt: Receipt, stream: Stream, writer: LineWriter
     )
     line.recovered, line.clock_offset = recovered, receipt.clock_offset_ms
     return line.encode().decode()
+
+
+def missing_line(stream: Stream, first: int, upto: int, writer: LineWriter) -> str:
+    """The line about positions that a target had confirmed and does not have any more."""
+    batch = Batch(stream.identity, first, upto)
+    line = Line.of_batch("sent", writer, stream.address, batch, committed=0, duplicates=0)
+    line.verdict = MISSING
+    return line.encode().decode()
+
+
+def _nothing() -> None:
+    """The line belongs to no settlement."""

@@ -26,11 +26,13 @@ from bridge.kafka.source.progress import Kind, Mark, Progress
 from bridge.kafka.source.sent_log import SentLog
 from bridge.kafka.source.stream_cursor import StreamCursor, without_refusals
 from bridge.messages.batch import Batch
+from bridge.messages.positions import Runs
 from bridge.relay.counts import Counts
 from bridge.relay.gaps import Gaps
 from bridge.relay.lag import Lag, PartitionStatus
-from bridge.relay.ports import Bounds, Receipt, Remembered, Stream, StreamState
+from bridge.relay.ports import Bounds, Receipt, Stream, StreamState
 from bridge.relay.stages import Stage
+from bridge.relay.stays import NO_STAYS, Remembered, Stays
 from bridge.runtime.clock import Clock
 from dedup.verdict import Verdict
 
@@ -97,6 +99,8 @@ class KafkaSource:
         self._shown: dict[str, Found] = {}
         #: By identity, every stream that was opened.
         self._opened: dict[str, Stream] = {}
+        #: By identity, what the group remembers of other stores (`Mark.stays`).
+        self._stays: dict[str, str] = {}
 
     async def streams(self) -> Sequence[Stream]:
         """Every stream of this lane, as of now. Raises: SourceUnavailable, SourceRefused."""
@@ -113,12 +117,17 @@ class KafkaSource:
         """
         marks = await self._progress.marks()
         found = self._shown or self._partitions.in_lane(await self._partitions.find())
-        return {
-            identity: Remembered(mark.offset, mark.store)
+        own = {
+            identity: mark
             for identity, one in found.items()
             if (mark := marks.get(one.tp)) is not None
             and mark.kind is Kind.SETTLED
             and mark.topic_id == one.topic_id
+        }
+        self._stays = {identity: mark.stays for identity, mark in own.items() if mark.stays}
+        return {
+            identity: Remembered(mark.offset, mark.store, Stays.decode(mark.stays))
+            for identity, mark in own.items()
         }
 
     async def bounds(self) -> Mapping[str, Bounds]:
@@ -130,7 +139,7 @@ class KafkaSource:
             for identity, one in found.items()
         }
 
-    async def begin(self, stream: str, at: int, store: str) -> None:
+    async def begin(self, stream: str, at: int, store: str, stays: Stays = NO_STAYS) -> None:
         """Commit `at` as settled by `store` (see `bridge.relay.ports.Source.begin`).
 
         Raises:
@@ -139,7 +148,17 @@ class KafkaSource:
         one = self._partitions.in_lane(await self._partitions.find()).get(stream)
         if one is None:
             raise SourceGap(f"the source has no stream {stream}", key=stream)
-        await self._progress.commit({one.tp: Mark(at, Kind.SETTLED, one.topic_id, store)})
+        mark = Mark(at, Kind.SETTLED, one.topic_id, store, stays=stays.encode())
+        await self._progress.commit({one.tp: mark})
+        self._stays[stream] = mark.stays
+
+    async def log_missing(self, stream: str, runs: Runs, store: str) -> None:
+        """Write lines of what the target lacks (see `bridge.relay.ports.LoggingSource.log_missing`).
+
+        Raises: SourceUnavailable: the delivery log cannot be written.
+        """
+        if self._sent_log is not None:
+            await self._sent_log.missing(self._shown[stream].stream, runs, store)
 
     # -- opening ---------------------------------------------------------------------------------------
 
@@ -235,7 +254,8 @@ class KafkaSource:
     def _progress_to(self, identity: str, upto: int) -> None:
         cursor = self._lane.cursors.get(identity)
         if cursor is not None:
-            mark = Mark(upto, Kind.SETTLED, cursor.found.topic_id, self._store)
+            stays = self._stays.get(identity, "")
+            mark = Mark(upto, Kind.SETTLED, cursor.found.topic_id, self._store, stays=stays)
             self._progress.settle(cursor.found.tp, mark)
 
     @property

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from bridge.errors import SourceGap
+from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
+from bridge.messages.positions import Runs
 from bridge.relay.divergence import Diverged
 from bridge.relay.ports import Stream, StreamState
 
@@ -46,8 +48,10 @@ class Start:
     at: int
     #: Coverage without messages that is sent before anything is read; None: none.
     coverage: Batch | None = None
-    #: Number of positions that are gone, and covered by it.
+    #: Number of positions that the log has no more, and that are covered by it.
     skipped: int = 0
+    #: Those of them that no other store of the bridge has.
+    gone: Runs = ()
 
     @property
     def begins(self) -> int:
@@ -84,17 +88,18 @@ def find_start(
     if known >= log.start:
         unseen = state.next is None
         return Start(known, Batch(stream.identity, known, known) if unseen else None)
-    gone = log.start - known
-    if gap_policy == "stop":
+    gone = run_arithmetic.without(((known, log.start - 1),), state.elsewhere)
+    if gone and gap_policy == "stop":
         begins = f"next is {known}" if state.next is not None else f"the bridge has not read it yet ({known})"
         raise SourceGap(
-            f"{name}: {begins} and the log now begins at {log.start}: {gone} positions are gone from "
-            f'the source (gap-policy = "stop"). {ADVICE}; gap-policy = "continue" goes on behind the gap',
+            f"{name}: {begins} and the log now begins at {log.start}: {run_arithmetic.count(gone)} positions "
+            f'are gone from the source (gap-policy = "stop"). {ADVICE}; gap-policy = "continue" goes on '
+            "behind the gap",
             key=stream.identity,
             limit=log.start,
             found=known,
         )
-    return Start(log.start, Batch(stream.identity, known, log.start), gone)
+    return Start(log.start, Batch(stream.identity, known, log.start), log.start - known, gone)
 
 
 def _check_end(name: str, stream: Stream, known: int, log: Log) -> None:

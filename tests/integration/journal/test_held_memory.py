@@ -74,7 +74,10 @@ async def test_what_waits_for_room_holds_what_is_counted(tmp_path: Path, kind: s
             before, _ = tracemalloc.get_traced_memory()
             for _, writer in clients:
                 writer.write(content)
-            counted = lambda: journal._writer.blocked_bytes  # noqa: E731
+
+            def counted() -> int:
+                return journal._writer.blocked_bytes
+
             await until(lambda: counted() >= REQUESTS * BYTES, "all of them wait")
             gc.collect()
             held = tracemalloc.get_traced_memory()[0] - before

@@ -131,3 +131,17 @@ async def test_an_end_before_what_the_target_asks_for_is_no_gap_that_continues(n
     (stream,) = await nodes.source("first").streams()
     with pytest.raises(SourceGap, match="ends at 10"):
         await source(nodes).open({stream.identity: StreamState(11)}, nodes.hub.store)
+
+
+async def test_what_is_gone_and_at_another_store_is_no_gap(nodes: Nodes) -> None:
+    await nodes.put(bodies(0, 30))
+    stream = await trimmed(nodes, 20)
+    with pytest.raises(SourceGap) as raised:
+        await source(nodes, "stop").open({stream: StreamState(7, elsewhere=((10, 24),))}, nodes.hub.store)
+    assert (raised.value.limit, raised.value.found) == (10, 7)
+    reading = source(nodes, "stop")
+    await reading.open({stream: StreamState(7, elsewhere=((7, 24),))}, nodes.hub.store)
+    (batch,) = await reading.read()
+    assert (batch.from_, batch.runs) == (7, ((20, 29),))
+    assert reading.gaps.positions == 0
+    await reading.close()

@@ -18,8 +18,8 @@ from bridge.messages.batch import Batch
 from bridge.relay.backoff import Backoff
 from bridge.relay.dead_letters import DeadLetters
 from bridge.relay.lifecycle import Command, State
-from bridge.relay.ports import Remembered
 from bridge.relay.relay import LaneEnds, RelayOptions
+from bridge.relay.stays import Remembered
 from bridge.runtime.clock import SystemClock
 from tests.fakes.one_lane import OneLane
 from tests.harness.eventually import until

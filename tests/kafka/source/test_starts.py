@@ -13,7 +13,8 @@ from bridge.errors import SourceGap, SourceUnavailable
 from bridge.kafka.records.identity import lane_of
 from bridge.kafka.source.progress import Kind, Mark, Progress
 from bridge.relay.divergence import Diverged
-from bridge.relay.ports import Remembered, StreamState
+from bridge.relay.ports import StreamState
+from bridge.relay.stays import Remembered
 from bridge.runtime.clock import SystemClock
 from tests.kafka.cluster.reachable import Reachable
 from tests.kafka.source.rig import (

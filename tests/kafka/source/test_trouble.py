@@ -17,7 +17,8 @@ from bridge.kafka.source import lane_reader, stall_detection
 from bridge.kafka.source import progress as progress_module
 from bridge.kafka.source.progress import Kind, Mark, Progress
 from bridge.relay.lag import PartitionStatus
-from bridge.relay.ports import Remembered, StreamState
+from bridge.relay.ports import StreamState
+from bridge.relay.stays import Remembered
 from bridge.runtime.clock import SystemClock
 from tests.kafka.cluster.reachable import CALL_TIMEOUT_S, Reachable
 from tests.kafka.source.rig import (

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from bridge.delivery_log import GatheringWriter, SegmentWriter
+from bridge.delivery_log import GatheringWriter, LogThread, SegmentWriter
 
 
 class Disk:
@@ -31,7 +31,7 @@ class Disk:
 
 
 def over(disk: Disk) -> GatheringWriter:
-    return GatheringWriter(cast(SegmentWriter, disk))
+    return GatheringWriter(LogThread(cast(SegmentWriter, disk)))
 
 
 async def began(disk: Disk) -> None:

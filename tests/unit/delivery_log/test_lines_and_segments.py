@@ -774,3 +774,74 @@ def test_a_kill_at_any_point_loses_no_line_that_was_written(
     log.write(numbered(len(answered), 12))
     log.close()
     assert set(numbers(tmp_path)) == set(range(12))
+
+
+# -- a file that another program cuts ------------------------------------------------------------------
+
+
+def cut(logged: io.StringIO) -> list[int]:
+    """The numbers of bytes that were logged as cut off."""
+    events = [json.loads(line) for line in logged.getvalue().splitlines()]
+    return [event["bytes"] for event in events if event["event"] == "delivery-log-cut"]
+
+
+def test_lines_after_a_copytruncate_can_be_read(tmp_path: Path, logged: io.StringIO) -> None:
+    log = writer(tmp_path)
+    copies: list[bytes] = []
+    for turn in range(3):
+        log.write(numbered(turn, turn + 1))
+        (path,) = tmp_path.glob("*.open")
+        if turn < 2:
+            copies.append(path.read_bytes())
+            os.truncate(path, 0)
+    log.close()
+    (name,) = files(tmp_path)
+    whole = b"".join(copies) + (tmp_path / name).read_bytes()
+    assert whole.splitlines() == numbered(0, 3)
+    assert cut(logged) == [len(copies[0]), len(copies[1])]
+
+
+def test_a_file_that_was_cut_in_the_middle_of_a_line_goes_on_with_whole_lines(tmp_path: Path) -> None:
+    log = writer(tmp_path)
+    log.write(numbered(0, 3))
+    (path,) = tmp_path.glob("*.open")
+    os.truncate(path, path.stat().st_size - 5)
+    log.write(numbered(3, 4))
+    assert path.read_bytes().splitlines() == [*numbered(0, 2), *numbered(3, 4)]
+
+
+def test_the_number_of_a_file_that_was_cut_to_nothing_is_not_used_again(tmp_path: Path) -> None:
+    """Copies of it are elsewhere, under that number."""
+    log = writer(tmp_path)
+    log.write(numbered(0, 1))
+    (path,) = tmp_path.glob("*.open")
+    os.truncate(path, 0)
+    log.close()
+    log = writer(tmp_path)
+    log.write(numbered(1, 2))
+    log.close()
+    first, second = files(tmp_path)
+    assert (first[-12:], (tmp_path / first).read_bytes()) == ("000001.jsonl", b"")
+    assert (second[-12:], (tmp_path / second).read_bytes().splitlines()) == ("000002.jsonl", numbered(1, 2))
+
+
+def test_a_log_whose_last_file_could_not_be_completed_is_free_for_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = writer(tmp_path)
+    log.write(numbered(0, 1))
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", _broken)
+        with pytest.raises(OSError, match="broken"):
+            log.close()
+    other = writer(tmp_path)
+    other.open()
+    assert [name[-12:] for name in files(tmp_path)] == ["000001.jsonl"]
+    other.close()
+    log.write(numbered(1, 2))
+    log.close()
+    assert numbers(tmp_path) == [0, 1]
+
+
+def _broken(*_: object) -> None:
+    raise OSError(errno.EIO, "the volume is broken")

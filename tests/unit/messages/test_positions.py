@@ -98,3 +98,11 @@ def test_positions_are_found_by_their_places_without_the_others() -> None:
     assert list(positions.at(far, (0, 1, 2, 3, 10))) == [3, 4, 9, 20, 27]
     assert list(positions.at(far, ())) == []
     assert list(positions.at(far, (2, 2**40))) == [9, 20 + 2**40 - 3]
+
+
+def test_runs_of_any_order_are_united_and_taken_out_of_others() -> None:
+    assert positions.union([(5, 6), (0, 1), (2, 2), (6, 9)]) == ((0, 2), (5, 9))
+    assert positions.union([]) == ()
+    assert positions.without(((0, 9), (20, 29)), ((2, 3), (8, 21), (29, 40))) == ((0, 1), (4, 7), (22, 28))
+    assert positions.without(((0, 9),), ()) == ((0, 9),)
+    assert positions.without(((3, 4),), ((0, 9),)) == ()

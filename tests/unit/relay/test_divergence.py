@@ -5,7 +5,8 @@ import pytest
 from bridge.errors import TargetRefused
 from bridge.relay import divergence
 from bridge.relay.divergence import Past
-from bridge.relay.ports import Opened, Remembered, Stream, StreamState
+from bridge.relay.ports import Opened, Stream, StreamState
+from bridge.relay.stays import Remembered
 
 STREAM = Stream("journal:i:orders:0", "orders", "orders")
 

@@ -13,8 +13,8 @@ from bridge.messages.message import Message
 from bridge.relay.backoff import Backoff
 from bridge.relay.connectors import Connector
 from bridge.relay.lifecycle import Command, State
-from bridge.relay.ports import Remembered
 from bridge.relay.relay import LaneEnds, RelayOptions
+from bridge.relay.stays import Remembered, Stays
 from tests.fakes.ends import FakeJournal, FakeSource, FakeStore, FakeTarget
 from tests.fakes.one_lane import OneLane
 from tests.fakes.virtual_time import VirtualClock, in_virtual_time, now_ms
@@ -273,7 +273,8 @@ async def test_at_least_once_goes_on_and_logs_exactly_what_may_be_doubled(log: L
     assert in_doubt(log) == [(5, 11)]
     (entry,) = (entry for entry in log.entries if entry["event"] == "failover-in-doubt")
     assert (entry["before"], entry["store"], entry["stream"]) == ("store-a", "store-b", bridge.stream)
-    assert bridge.journal.settled[BRIDGE, bridge.stream] == Remembered(20, "store-b")
+    stays = Stays(first=5, past={"store-a": ((0, 4),)})
+    assert bridge.journal.settled[BRIDGE, bridge.stream] == Remembered(20, "store-b", stays)
     await bridge.tell(Command.STOP)
 
 
@@ -521,4 +522,110 @@ async def test_failback_is_refused_where_there_is_one_connector_or_the_bridge_do
     await bridge.until(State.RUNNING)
     with pytest.raises(Conflict, match="one connector"):
         await bridge.tell(Command.FAILBACK)
+    await bridge.tell(Command.STOP)
+
+
+# -- a store that was put back from a backup -------------------------------------------------------------
+
+
+def went_back(log: LogCapture) -> list[tuple[str, int | None, object]]:
+    return [
+        (entry["store"], entry["next"], entry["missing"])
+        for entry in log.entries
+        if entry["event"] == "target-went-back"
+    ]
+
+
+async def put_back_while_away(bridge: Bridge) -> None:
+    """0 to 9 at the first, which is put back to 0 to 4; 10 to 14 at the second, where the bridge is."""
+    bridge.put(0, 5)
+    await bridge.tell(Command.START)
+    await bridge.idle()
+    backup = bridge.stores[0].backup()
+    bridge.put(5, 10)
+    await bridge.idle()
+    await bridge.lose(0)
+    await bridge.until(State.RUNNING, "hub-1")
+    bridge.put(10, 15)
+    await bridge.idle()
+    bridge.stores[0].restore(backup)
+    bridge.stores[0].down = False
+
+
+@in_virtual_time
+async def test_a_store_that_was_put_back_gets_again_what_it_lost_and_nothing_that_another_one_has(
+    log: LogCapture,
+) -> None:
+    bridge = Bridge(reconnect_attempts_same_node=0)
+    await put_back_while_away(bridge)
+    bridge.put(15, 20)
+    await bridge.idle()
+    await bridge.tell(Command.FAILBACK)
+    await bridge.until(State.RUNNING, "hub-0")
+    bridge.put(20, 25)
+    await bridge.idle()
+    assert bridge.arrived(0) == [*bodies(0, 10), *bodies(20, 25)]
+    assert bridge.arrived(1) == bodies(10, 20)
+    assert went_back(log) == [("store-a", 5, ((5, 9),))]
+    assert bridge.source.missing == [(bridge.stream, "store-a", ((5, 9),))]
+    assert in_doubt(log) == []
+    await bridge.tell(Command.STOP)
+
+
+@in_virtual_time
+async def test_until_a_store_has_again_what_it_lost_the_bridge_goes_on_at_no_store_that_has_passed_it(
+    log: LogCapture,
+) -> None:
+    bridge = Bridge(reconnect_attempts_same_node=0)
+    await put_back_while_away(bridge)
+    bridge.stores[0].not_now(10**6)
+    await bridge.tell(Command.FAILBACK)
+    await until(lambda: bool(went_back(log)), "it has noticed", LONGEST_S)
+    await bridge.lose(0)
+    await bridge.tell(Command.STOP)
+    bridge.restarted()
+    await bridge.tell(Command.START)
+
+    def waits() -> bool:
+        return any("store-a has lost positions 5 to 9" in str(one.get("reason")) for one in log.entries)
+
+    await until(waits, "it waits", LONGEST_S)
+    assert bridge.arrived(1) == bodies(10, 15)
+    bridge.stores[0].not_now(0)
+    bridge.stores[0].down = False
+    await bridge.until(State.RUNNING, "hub-0")
+    await bridge.idle()
+    assert bridge.arrived(0) == bodies(0, 10)
+    await bridge.tell(Command.STOP)
+
+
+@in_virtual_time
+async def test_a_store_that_has_forgotten_the_stream_while_the_bridge_was_away_is_refused(
+    log: LogCapture,
+) -> None:
+    bridge = Bridge(reconnect_attempts_same_node=0)
+    await put_back_while_away(bridge)
+    bridge.stores[0].restore(FakeStore("store-a"))
+    bridge.stores[1].down = True
+    bridge.stores[1].cut()
+    await bridge.until(State.FAILED)
+    assert "store-a knows nothing of" in bridge.relay.reason
+    assert "which it had confirmed up to 10" in bridge.relay.reason
+    assert went_back(log) == [("store-a", None, ((0, 9),))]
+    await bridge.tell(Command.STOP)
+
+
+@in_virtual_time
+async def test_the_only_store_that_was_put_back_is_noticed_too(log: LogCapture) -> None:
+    bridge = Bridge(FakeStore("store-a"), failover=False)
+    bridge.put(0, 5)
+    await bridge.tell(Command.START)
+    await bridge.idle()
+    backup = bridge.stores[0].backup()
+    bridge.put(5, 10)
+    await bridge.idle()
+    bridge.stores[0].restore(backup)
+    await until(lambda: bridge.arrived(0) == bodies(0, 10), "it has them again", LONGEST_S)
+    assert went_back(log) == [("store-a", 5, ((5, 9),))]
+    assert bridge.source.missing == [(bridge.stream, "store-a", ((5, 9),))]
     await bridge.tell(Command.STOP)

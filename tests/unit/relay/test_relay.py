@@ -12,8 +12,8 @@ from bridge.messages.message import Message
 from bridge.relay.backoff import Backoff
 from bridge.relay.dead_letters import DeadLetters
 from bridge.relay.lifecycle import Command, State
-from bridge.relay.ports import Remembered
 from bridge.relay.relay import LaneEnds, RelayOptions
+from bridge.relay.stays import Remembered
 from tests.fakes.ends import FakeJournal, FakeSource, FakeStore, FakeTarget
 from tests.fakes.one_lane import OneLane
 from tests.fakes.virtual_time import VirtualClock, in_virtual_time, now_ms

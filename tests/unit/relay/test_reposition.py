@@ -9,8 +9,9 @@ import pytest
 from bridge.errors import TargetRefused, TargetUnavailable
 from bridge.messages.message import Message
 from bridge.relay import divergence, reposition
-from bridge.relay.ports import Remembered, StreamState
+from bridge.relay.ports import StreamState
 from bridge.relay.reposition import STARTS, Decision, Start
+from bridge.relay.stays import Remembered
 from tests.fakes.ends import FakeJournal, FakeSource, FakeStore, FakeTarget
 from tests.fakes.virtual_time import in_virtual_time
 

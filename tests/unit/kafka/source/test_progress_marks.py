@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.kafka.source.progress import Kind, Mark, read_mark, show_a_start
+from bridge.relay.stays import MOST_RUNS, Stays
 
 
 @pytest.mark.parametrize("kind", [Kind.START, Kind.SETTLED])
@@ -14,6 +15,16 @@ def test_a_mark_is_read_as_it_was_written(kind: Kind) -> None:
     assert " " not in mark.metadata()
     first = Mark(7, kind, "topic-id", "kafka:x", of=3)
     assert read_mark(7, first.metadata()) == first
+    moved = Mark(7, kind, "topic-id", "kafka:x", stays=Stays(7, {"a": ((0, 6),)}).encode())
+    assert read_mark(7, moved.metadata()) == moved
+
+
+def test_a_mark_with_as_many_stays_as_are_kept_is_what_a_broker_takes() -> None:
+    """`offset.metadata.max.bytes` is 4,096 unless somebody has changed it."""
+    far = 2**50
+    past = {f"{number:032x}:{number:032x}": ((far - 1, far),) for number in range(MOST_RUNS)}
+    mark = Mark(far, Kind.SETTLED, "x" * 22, "0" * 65, stays=Stays(far, past, far).encode())
+    assert len(mark.metadata()) < 4_096
 
 
 def test_what_older_versions_wrote_of_a_new_stream_is_where_it_begins() -> None:

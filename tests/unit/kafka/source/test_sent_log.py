@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -123,3 +124,16 @@ async def test_closing_writes_what_waits_but_not_for_ever(monkeypatch: pytest.Mo
     disk.go_on.set()
     await turns()
     assert source.written == [1], "what was not written is recovered at the next opening"
+
+
+async def test_what_a_store_has_lost_is_a_line_of_its_own_and_on_disk_at_once() -> None:
+    lines: list[dict[str, Any]] = []
+
+    async def write(texts: Sequence[str]) -> None:
+        lines.extend(map(json.loads, texts))
+
+    log = SentLog(write, LineWriter(node="n", node_id="u", bridge="b", lane=0, target="t"))
+    await log.missing(STREAM, ((3, 9), (20, 20)), "store-1")
+    shown = [(line["side"], line["verdict"], line["store"], line["from"], line["upto"]) for line in lines]
+    assert shown == [("sent", "missing", "store-1", 3, 10), ("sent", "missing", "store-1", 20, 21)]
+    assert all(line["runs"] == [] and line["stream"] == STREAM.identity for line in lines)

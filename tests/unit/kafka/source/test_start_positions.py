@@ -36,14 +36,16 @@ def test_one_without_a_mark_is_new_and_begins_at_0() -> None:
     assert found(StreamState(None), start=0) == Start(0, Batch(STREAM.identity, 0, 0))
     with pytest.raises(SourceGap, match=r"has not read it yet .* 10 positions are gone"):
         found(StreamState(None))
-    assert found(StreamState(None), policy="continue") == Start(10, Batch(STREAM.identity, 0, 10), skipped=10)
+    assert found(StreamState(None), policy="continue") == Start(
+        10, Batch(STREAM.identity, 0, 10), skipped=10, gone=((0, 9),)
+    )
 
 
 def test_a_mark_that_has_expired_is_a_gap_too() -> None:
     with pytest.raises(SourceGap):
         found(StreamState(None), mark=6)
     assert found(StreamState(None), mark=6, policy="continue") == Start(
-        10, Batch(STREAM.identity, 6, 10), skipped=4
+        10, Batch(STREAM.identity, 6, 10), skipped=4, gone=((6, 9),)
     )
 
 
@@ -86,3 +88,11 @@ def test_a_run_is_an_epoch_where_it_is_one() -> None:
     assert run_epoch(StreamState(5, "12")) == 12
     for state in (StreamState(5), StreamState(None, "12"), StreamState(5, "a-journals-run")):
         assert run_epoch(state) is None
+
+
+def test_what_another_store_of_the_bridge_has_is_no_gap() -> None:
+    assert found(StreamState(6, elsewhere=((6, 20),))) == Start(10, Batch(STREAM.identity, 6, 10), skipped=4)
+    with pytest.raises(SourceGap, match="2 positions are gone"):
+        found(StreamState(6, elsewhere=((8, 20),)))
+    passed = found(StreamState(4, elsewhere=((6, 7),)), policy="continue")
+    assert passed == Start(10, Batch(STREAM.identity, 4, 10), skipped=6, gone=((4, 5), (8, 9)))
