@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 from aiokafka.admin import NewPartitions, NewTopic
@@ -22,9 +23,11 @@ from bridge.kafka.client.pieces import TOPICS_AT_ONCE, Step, in_pieces, no_steps
 #: Most topics, and most partitions of them, that one request makes.
 NEW_TOPICS_AT_ONCE: Final = 100
 NEW_PARTITIONS_AT_ONCE: Final = 2_000
-#: Brokers are asked for new topics after this pause, and no longer than this without one more that is there.
+#: Brokers are asked for new topics after this pause, and no longer than so often without one more that is
+#: there; where more topics are made than one request makes, a broker takes seconds for those of each.
 LOOK_PAUSE_MS: Final = 100
 LOOKS: Final = 50
+MOST_LOOKS: Final = 300
 _TOPIC_ALREADY_EXISTS: Final = 36
 #: INVALID_PARTITIONS: the topic has as many already.
 _INVALID_PARTITIONS: Final = 37
@@ -141,16 +144,17 @@ async def visible(
 ) -> tuple[dict[str, Topic], set[str]]:
     """The topics once a broker shows so many partitions of each with a leader, and those that it does not.
 
-    It waits as long as one more comes within `LOOKS` times `LOOK_PAUSE_MS`. Raises: KafkaError.
+    It waits as long as one more comes in time. Raises: KafkaError.
     """
     found: dict[str, Topic] = {}
-    looks = 0
-    while looks < LOOKS:
+    looks, most = 0, LOOKS if len(least) <= NEW_TOPICS_AT_ONCE else MOST_LOOKS
+    while looks < most:
         if looks:
             await asyncio.sleep(LOOK_PAUSE_MS / 1000)
         looks += 1
-        missing = [name for name in least if name not in found]
-        topics = (await client.cluster(missing)).topics
+        # Brokers learn of them in their order, so the first of the missing ones are enough to ask for.
+        missing = islice((name for name in least if name not in found), TOPICS_AT_ONCE)
+        topics = (await client.cluster([*missing])).topics
         more = {name: topic for name, topic in topics.items() if _led(topic) >= least[name]}
         if more:
             found, looks = found | more, 1

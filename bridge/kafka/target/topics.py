@@ -194,10 +194,9 @@ class TargetTopics:
         """These topics once a broker shows so many partitions of each, with a leader."""
         found, missing = await topic_admin.visible(client, least, self._step("found leaders for"))
         if missing:
-            waited_ms = topic_admin.LOOKS * topic_admin.LOOK_PAUSE_MS
             first = min(missing)
             raise TargetUnavailable(
-                f"{topics_named(missing)}: no {least[first]} partitions with a leader after {waited_ms} ms",
+                f"{topics_named(missing)}: {least[first]} partitions with a leader are not there in time",
                 key=f"topic {first}",
             )
         return found

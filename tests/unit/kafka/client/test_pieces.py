@@ -17,7 +17,7 @@ from bridge.errors import listed
 from bridge.kafka.client import metadata, topic_admin
 from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.client.errors import topics_named
-from bridge.kafka.client.metadata import ClusterClient, Offset
+from bridge.kafka.client.metadata import Cluster, ClusterClient, Offset, Topic
 from bridge.kafka.client.pieces import (
     PARTITIONS_AT_ONCE,
     REQUESTS_AT_ONCE,
@@ -234,3 +234,37 @@ async def test_configurations_of_many_topics_come_in_pieces() -> None:
     found = await topic_admin.describe(admin, names, ("a",))  # type: ignore[arg-type]
     assert found == {name: {"a": ("b", 1)} for name in names}
     assert [len(request) for request in admin.requests] == [TOPICS_AT_ONCE, 1]
+
+
+class Learning:
+    """A `ClusterClient` whose broker learns of some new topics between two questions, in their order."""
+
+    def __init__(self, names: Sequence[str], at_once: int) -> None:
+        self.names, self.at_once = names, at_once
+        self.known = 0
+        self.asked: list[int] = []
+
+    async def cluster(self, topics: Sequence[str]) -> Cluster:
+        self.asked.append(len(topics))
+        self.known += self.at_once
+        led = {0: metadata.Partition(1, 0)}
+        known = {*self.names[: self.known]}
+        return Cluster("c", (1,), {name: Topic(name, "id", led) for name in topics if name in known})
+
+
+async def test_new_topics_are_awaited_as_long_as_one_more_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_admin, "LOOK_PAUSE_MS", 0)
+    names = topics(2 * TOPICS_AT_ONCE)
+    client = Learning(names, at_once=10)  # more looks than without one that comes
+    found, missing = await topic_admin.visible(client, dict.fromkeys(names, 1))  # type: ignore[arg-type]
+    assert (found.keys(), missing) == ({*names}, set())
+    assert max(client.asked) == TOPICS_AT_ONCE
+    assert len(client.asked) == len(names) // 10
+
+
+async def test_topics_that_never_come_are_not_awaited_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_admin, "LOOK_PAUSE_MS", 0)
+    client = Learning([], at_once=0)
+    found, missing = await topic_admin.visible(client, {"a": 1})  # type: ignore[arg-type]
+    assert (found, missing) == ({}, {"a"})
+    assert len(client.asked) == topic_admin.LOOKS
