@@ -257,7 +257,7 @@ async def test_a_journal_file_that_cannot_be_written_is_named(public_directory: 
 async def test_a_data_directory_that_is_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("something else")
     with pytest.raises(
-        JournalFailed, match=r"cannot write in the data directory .*: (File exists|Not a directory)"
+        JournalFailed, match=r"cannot write in the data directory .*: it is a file; move it away"
     ):
         await Journal.open(JournalOptions(tmp_path / "data"))
     with pytest.raises(JournalFailed, match="Not a directory"):

@@ -260,7 +260,7 @@ async def test_receive_prints_a_large_body_piece_by_piece_and_acknowledges_behin
             assert answer.status == 200
     out = io.BytesIO()
     async with NodeClient(Connection(str(client._base_url).rstrip("/"))) as node:
-        await QueueReader(node, "orders", "reader", Printer(out, form), Deadline(0.0)).read()
+        await QueueReader(node, "orders", "reader", Printer(out, form), Deadline(0.0), create=True).read()
         browsed = io.BytesIO()
         await Browser(node, "orders", Printer(browsed, form), Deadline(0.0)).read()
     if form == "text":
