@@ -73,7 +73,7 @@ def classify(error: BaseException | None, path: Path, *, at_commit: bool = False
 
 def described_error(error: BaseException, path: Path) -> str:
     """The text of an error of the journal at `path`, with the error of the disk. Never empty, no path."""
-    text = str(error) or type(error).__name__
+    text = (str(error) or type(error).__name__).replace(f" {path}", "")
     code = getattr(error, "sqlite_errorcode", None)
     if code is None or (code & 0xFF) not in _OF_THE_DISK:
         return text

@@ -144,7 +144,7 @@ class Room:
         self._look_at_ms = self._clock.monotonic_ms() + RETRY_MS
 
     def _disk_full(self, why: str) -> DiskFull:
-        return DiskFull(f"no room on the disk of the journal {self._path} ({why})")
+        return DiskFull(f"no room on the disk of the journal ({why})")
 
     def give_up(self) -> bool:
         """Give the reserve up; answers whether there was one."""
