@@ -20,7 +20,7 @@ from cluster.connections import Connections
 from cluster.routing import CopyTo
 
 #: A `queue-name` that is no address's: the bridge reads its logs, and nothing else.
-_NOTHING = "/(?!)/"
+_NOTHING = r"/[^\s\S]/"
 _ADDRESSES_REMEMBERED = 8192
 
 
