@@ -53,6 +53,7 @@ METRICS = {
     "core_bridge_links",
     "core_bridge_links_opened_total",
     "core_bridge_requests_refused_total{code,listener}",
+    "core_bridge_ready",
     "core_bridge_build_info{python,version}",
     "core_bridge_address_bytes{address}",
     "core_bridge_address_max_bytes{address}",
