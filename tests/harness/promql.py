@@ -3,9 +3,9 @@
     scrapes = [Scrape.of(0, node.metrics()), Scrape.of(3600, node.metrics())]
     evaluate('increase(core_bridge_messages_refused_total[1h]) > 0', scrapes, 3600)
 
-Selectors with ``=`` and ``!=``, numbers, `time()`, ``+ - * /``, comparisons that filter, `and` and `unless` with `on` or
-`ignoring`, and `increase`, `rate` and `resets` of a range. A range counts from its first scrape to its last:
-what Prometheus adds for the time before and after them is nothing where they are the range's ends.
+Selectors with ``=`` and ``!=``, numbers, `time()`, ``+ - * /``, comparisons that filter, `and` and `unless`
+with `on` or `ignoring`, and `increase`, `rate` and `resets` of a range. A range counts from its first scrape
+to its last: what Prometheus adds for the time before and after is nothing where they are the range's ends.
 """
 
 from __future__ import annotations
@@ -40,8 +40,13 @@ def _quotient(left: float, right: float) -> float:
 _SUMS: Final = {"+": operator.add, "-": operator.sub}
 _PRODUCTS: Final = {"*": operator.mul, "/": _quotient}
 _COMPARISONS: Final = {
-    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +83,8 @@ def evaluate(expression: str, scrapes: Sequence[Scrape], now_s: float) -> Value:
 
 def longest_range_s(expression: str) -> float:
     """The longest range in an expression, in seconds; 0: there is none."""
-    return max(
-        (int(count) * _UNITS[unit] for count, unit in re.findall(r"\[(\d+)(\w)\]", expression)), default=0
-    )
+    ranges = re.findall(r"\[(\d+)(\w)\]", expression)
+    return max((int(count) * _UNITS[unit] for count, unit in ranges), default=0)
 
 
 class _Reading:
@@ -94,10 +98,8 @@ class _Reading:
         """The next token, which must be one of these where some are given."""
         token = self._tokens[0]
         if wanted and token not in wanted:
-            found = token or "its end"
-            raise ValueError(
-                f"{self._expression}: must have {' or '.join(wanted) or 'its end'}; found {found}"
-            )
+            rule = f"must have {' or '.join(wanted) or 'its end'}"
+            raise ValueError(f"{self._expression}: {rule}; found {token or 'its end'}")
         return self._tokens.pop(0) if token else token
 
     def joined(self) -> Value:

@@ -73,7 +73,7 @@ def test_expressions(expression: str, expected: dict[str, float]) -> None:
         "1 > 0",
         "lag >",
         "lag > 5 lag",
-        "lag that only grows",
+        "lag that grows",
         "rate(lag)",
         'lag{bridge~"a"}',
         "lag and 1",
