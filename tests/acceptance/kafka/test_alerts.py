@@ -1,4 +1,4 @@
-"""Alerts of docs/operations.md on bridges with Kafka ends: they fire while the fault is there, and not before."""
+"""Alerts of docs/operations.md on bridges with Kafka ends fire while the fault is there, and not before."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ def confirmed(node: Node, bridge: str, count: int) -> None:
     eventually(lambda: node.status(bridge)["acknowledged"] == count, f"{count} are confirmed", PATIENCE_S)
 
 
-@pytest.mark.parametrize("workers", ["", "workers = 2"])
 def test_each_kind_of_end_that_is_down(
-    clusters: Clusters, own_cluster: Cluster, named: Named, make_node: MakeNode, workers: str
+    clusters: Clusters, own_cluster: Cluster, named: Named, make_node: MakeNode
 ) -> None:
     """Targets and sources, clusters and nodes: each bridge has its alert, and the one that is well has none.
 
@@ -59,7 +58,7 @@ def test_each_kind_of_end_that_is_down(
             bridges[kind], queue_name=queue, static_connectors=[target],
             forwarding_address="{address}." + bridges[kind], **of_source,
         )  # fmt: skip
-    node = make_node(rest, node=workers)
+    node = make_node(rest)
     start_together(hub, node)
     await_running(node, *bridges.values())
     *down, well = bridges.values()
@@ -113,13 +112,14 @@ def test_a_node_that_stands_by_has_no_alert(clusters: Clusters, named: Named, ma
         assert not firing(alerts()["BridgeNotConnected"], scraped(node))
 
 
-def test_a_lane_that_failed(clusters: Clusters, named: Named, make_node: MakeNode) -> None:
+@pytest.mark.parametrize("workers", ["", "workers = 2"])
+def test_a_lane_that_failed(clusters: Clusters, named: Named, make_node: MakeNode, workers: str) -> None:
     """A record that its target does not take, without a dead-letter address; what waits behind it ages."""
     bridge, topic = named("a-to-b"), named("orders")
     clusters.a.create_topic(topic)
     clusters.b.create_topic(topic, config={"max.message.bytes": str(20 * KIB)})
     rest = kafka_bridge(clusters._asdict(), bridge, queue_name=topic, dead_letter_address="")
-    node = make_node(rest).start()
+    node = make_node(rest, node=workers).start()
     send(clusters.a, topic, plain("0"))
     confirmed(node, bridge, 1)
     with (
