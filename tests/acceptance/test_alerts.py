@@ -14,7 +14,7 @@ import pytest
 
 from bridge.relay.filtering import DOUBTED_AFTER
 from tests.acceptance.test_operations import BRIDGE, hub_and_edge, limit_files, operate
-from tests.harness.alerts import alerts, fires, firing, scraped
+from tests.harness.alerts import HALF_A_SECOND, alerts, fires, firing, scraped
 from tests.harness.api import Api
 from tests.harness.certificates import certificate_until
 from tests.harness.eventually import eventually
@@ -68,7 +68,7 @@ def test_a_target_that_was_never_there(make_node: MakeNode) -> None:
 def test_messages_that_wait_for_a_target_that_is_down(make_node: MakeNode) -> None:
     hub, edge = hub_and_edge(make_node)
     relayed(edge, "1")
-    with fires("BridgeBehind", edge, bridge=BRIDGE, instead=("> 300", "> 0.5")):
+    with fires("BridgeBehind", edge, bridge=BRIDGE, instead=HALF_A_SECOND):
         hub.kill()
         assert edge.api.send("orders", b"2").status == 200
 
@@ -83,7 +83,7 @@ def test_messages_that_wait_for_a_target_that_is_full(make_node: MakeNode) -> No
     with (
         fires("AddressFillsUp", hub, address="orders"),
         fires("AddressFull", hub, address="orders"),
-        fires("BridgeBehind", edge, bridge=BRIDGE, instead=("> 300", "> 0.5")),
+        fires("BridgeBehind", edge, bridge=BRIDGE, instead=HALF_A_SECOND),
     ):
         for _ in range(6):
             assert edge.api.send("orders", b"x" * 1000).status == 200

@@ -22,6 +22,8 @@ from tests.harness.promql import Scrape, Vector, evaluate, longest_range_s
 DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "operations.md"
 _HEAD: Final = "\n| alert | expression | for | because |\n|---|---|---|---|\n"
 _ROW: Final = re.compile(r"^\| (\w+) \| `([^`]+)` \| (\d+[mh]) \| .+ \|$", re.MULTILINE)
+#: `fires(instead=...)` for BridgeBehind: half a second in place of five minutes.
+HALF_A_SECOND: Final = ("> 300", "> 0.5")
 #: Scrapes in a row that an alert with a time must hold for: its series does not come and go. They take longer
 #: than two attempts to connect.
 HELD_SCRAPES: Final = 40

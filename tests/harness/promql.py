@@ -92,7 +92,7 @@ class _Reading:
 
     def __init__(self, expression: str, scrapes: Sequence[Scrape], now_s: float) -> None:
         self._expression, self._scrapes, self._now_s = expression, scrapes, now_s
-        self._tokens = [*_TOKEN.findall(expression), ""]
+        self._tokens: list[str] = [*_TOKEN.findall(expression), ""]
 
     def take(self, *wanted: str) -> str:
         """The next token, which must be one of these where some are given."""

@@ -11,11 +11,12 @@ from bridge.relay.filtering import DOUBTED_AFTER
 from tests.acceptance.kafka.conftest import Named
 from tests.acceptance.kafka.records import Record, plain, read, send
 from tests.acceptance.kafka.test_trouble import open_transaction
-from tests.harness.alerts import alerts, fires, firing, scraped
+from tests.harness.alerts import HALF_A_SECOND, alerts, fires, firing, scraped
 from tests.harness.eventually import eventually
 from tests.harness.node import MakeNode, Node, start_together
 from tests.kafka.bridges import PATIENCE_S, bridge_table, connector_tables, kafka_bridge
 from tests.kafka.cluster.brokers import Cluster
+from tests.kafka.cluster.reachable import Reachable
 from tests.kafka.conftest import Clusters
 
 KIB = 1024
@@ -70,8 +71,10 @@ def test_each_kind_of_end_that_is_down(
         for bridge in down:
             stack.enter_context(fires("BridgeNotConnected", node, bridge=bridge, within_s=PATIENCE_S))
         for kind in ("journal to kafka", "kafka to kafka, its target", "kafka to a node, its target"):
-            late = {"instead": ("> 300", "> 0.5"), "bridge": bridges[kind]}
-            stack.enter_context(fires("BridgeBehind", node, within_s=PATIENCE_S, **late))
+            name = bridges[kind]
+            stack.enter_context(
+                fires("BridgeBehind", node, bridge=name, instead=HALF_A_SECOND, within_s=PATIENCE_S)
+            )
         own_cluster.broker(1).kill()
         hub.kill()
         send(clusters.a, topic, plain("1"))
@@ -86,7 +89,7 @@ def test_a_source_that_was_never_there(clusters: Clusters, named: Named, make_no
     bridge = named("bridge")
     node = make_node("").start()
     with fires("BridgeNotConnected", node, bridge=bridge):
-        ends = {"a": f"127.0.0.1:{free_ports(1)[0]}", "b": clusters.b}
+        ends: dict[str, Reachable | str] = {"a": f"127.0.0.1:{free_ports(1)[0]}", "b": clusters.b}
         node.rest = kafka_bridge(ends, bridge, queue_name=named("orders"))
         node.write()
         assert node.ops.call("POST", "/v1/reload").status == 200
@@ -125,7 +128,7 @@ def test_a_lane_that_failed(clusters: Clusters, named: Named, make_node: MakeNod
     with (
         fires("BridgeFailed", node, bridge=bridge),
         fires("NodeNotReady", node),
-        fires("BridgeBehind", node, bridge=bridge, instead=("> 300", "> 0.5")),
+        fires("BridgeBehind", node, bridge=bridge, instead=HALF_A_SECOND),
     ):
         send(clusters.a, topic, [Record(b"x" * 40 * KIB), *plain("2")])
 
@@ -140,7 +143,7 @@ def test_a_partition_that_stands_still(clusters: Clusters, named: Named, make_no
     confirmed(node, bridge, 1)
     with (
         fires("PartitionParked", node, bridge=bridge, within_s=PATIENCE_S),
-        fires("BridgeBehind", node, bridge=bridge, instead=("> 300", "> 0.5"), within_s=PATIENCE_S),
+        fires("BridgeBehind", node, bridge=bridge, instead=HALF_A_SECOND, within_s=PATIENCE_S),
     ):
         clusters.a.add_partitions(topic, 2)
         send(clusters.a, topic, plain("1", partition=1))

@@ -145,7 +145,7 @@ def test_a_partition_added_while_it_runs_is_read_from_its_beginning(
 def test_fewer_partitions_at_the_target_park_one_with_the_setting(
     clusters: Clusters, named: Named, make_node: MakeNode
 ) -> None:
-    """`add-partitions = false`, the default, with `preserve-partitions`: the others go on; mended, it does."""
+    """In a topic that the bridge has not made, by default: the others go on; mended, it does, too."""
     bridge, topic = named("a-to-b"), named("orders")
     clusters.a.create_topic(topic, partitions=2)
     clusters.b.create_topic(topic, partitions=1)
