@@ -69,6 +69,8 @@ class Metering:
         self._lags: Sequence[BridgeLag] | None = None
         self._caches: Sequence[IdCacheStatus] = ()
         self._addresses: Sequence[AddressStatus] = ()
+        #: Whether the node is ready, at the scrape that is being answered.
+        self._ready = False
         self._registry.register(self)
 
     def watch(
@@ -80,8 +82,9 @@ class Metering:
         self._bridges = bridges
         self._extensions = extensions
 
-    async def text(self) -> bytes:
-        """The metrics in Prometheus's text format."""
+    async def text(self, *, ready: bool) -> bytes:
+        """The metrics in Prometheus's text format; `ready`: whether the node is."""
+        self._ready = ready
         if self._journal is not None:
             with contextlib.suppress(BridgeError):  # it cannot be read now: its last values are shown
                 self._lags = await self._journal.bridge_lags()
@@ -162,6 +165,7 @@ class Metering:
             yield Sample(metrics.ID_CACHE_OLDEST_SECONDS, cache.oldest_seconds or 0, labels)
 
     def _of_process(self) -> Iterator[Sample]:
+        yield Sample(metrics.READY, int(self._ready), {})
         yield Sample(metrics.BUILD_INFO, 1, {"version": version(), "python": platform.python_version()})
         for setting, expires_s in self.certificate_expiries().items():
             yield Sample(metrics.CERTIFICATE_EXPIRES, expires_s - time.time(), {"setting": setting})

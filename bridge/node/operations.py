@@ -192,7 +192,8 @@ class Control:
 
     async def metrics_text(self) -> bytes:
         """The metrics in Prometheus's text format."""
-        return await self._node.metering.text()
+        ready, _, _ = self.ready()
+        return await self._node.metering.text(ready=ready)
 
     async def reload(self) -> Mapping[str, Any]:
         """Reload the settings; returns the changes.

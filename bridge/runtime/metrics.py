@@ -137,6 +137,7 @@ REQUESTS_REFUSED: Final = _counter(
     "Requests refused for want of credentials or a right, or for their Origin or Host.",
     ("listener", "code"),
 )
+READY: Final = _gauge("ready", "1 while the node is ready, as /ready says with its reasons, else 0.", ())
 BUILD_INFO: Final = _gauge("build_info", "1; the labels say which program this is.", ("version", "python"))
 REQUEST_DURATION: Final = Metric(
     _PREFIX + "http_request_duration_seconds",

@@ -32,7 +32,7 @@ def keys_of(event: dict[str, Any]) -> list[str]:
 def test_listening_says_where(make_node: MakeNode) -> None:
     node = make_node().start()
     event = node.event("listening")
-    assert keys_of(event) == ["acceptor", "operations"]
+    assert keys_of(event) == ["acceptor", "operations", "sqlite"]
     assert (event["level"], event["node"]) == ("info", "node")
     assert event["acceptor"] == f"ws://127.0.0.1:{node.port}"
     assert event["operations"] == f"http://127.0.0.1:{node.operations_port}"

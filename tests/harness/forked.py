@@ -12,6 +12,7 @@ started instead.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import select
@@ -240,12 +241,21 @@ def _become(request: dict[str, Any], streams: list[int]) -> None:
         os.dup2(stream, number)
     for stream in {*streams} - {0, 1, 2}:
         os.close(stream)
+    # What Python has found out about them, such as whether they can seek, is of the process that forks.
+    sys.stdout, sys.stderr = _text_to(1, sys.stdout.encoding), _text_to(2, sys.stderr.encoding)
     os.chdir(request["cwd"])
     if request["umask"] >= 0:
         os.umask(request["umask"])
     os.environ.clear()
     os.environ.update(request["environment"])
     sys.argv = ["core-bridge", *request["arguments"]]
+
+
+def _text_to(descriptor: int, encoding: str) -> io.TextIOWrapper:
+    """A stream for text, as Python makes stdout and stderr."""
+    errors = "backslashreplace" if descriptor == 2 else "strict"
+    file = io.FileIO(descriptor, "w", closefd=False)
+    return io.TextIOWrapper(io.BufferedWriter(file), encoding, errors, line_buffering=descriptor == 2)
 
 
 def _preload() -> None:

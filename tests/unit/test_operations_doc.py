@@ -14,6 +14,8 @@ from bridge.runtime.logs import DROPPED_EVENT, LIBRARY_EVENT
 from bridge.runtime.metrics import METRICS, Metric
 from bridge.settings import load
 from cluster import metrics as cluster_metrics
+from tests.harness.alerts import alerts
+from tests.harness.promql import Scrape, evaluate
 
 ROOT: Final = Path(__file__).parents[2]
 DOCUMENT: Final = ROOT / "docs" / "operations.md"
@@ -77,6 +79,22 @@ def test_the_table_of_metrics_is_what_a_scrape_has() -> None:
 def test_metrics_that_alerts_use_exist() -> None:
     names = set(re.findall(r"core_bridge_[a-z_]+", DOCUMENT.read_text("utf-8")))
     assert names == {metric.name for metric in EVERY_METRIC}
+
+
+def test_every_alert_can_be_evaluated() -> None:
+    for alert in alerts().values():
+        assert evaluate(alert.expression, [Scrape.of(0, {})], 0) == {}
+
+
+def test_every_alert_is_fired_by_a_test() -> None:
+    """Where `fires` is called, the test fails unless the alert does."""
+    calls = [
+        ast.literal_eval(node.args[0])
+        for path in (ROOT / "tests" / "acceptance").rglob("test_alerts.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "fires"
+    ]
+    assert {*calls} == {*alerts()}
 
 
 def test_the_table_of_events_is_what_the_code_logs() -> None:

@@ -125,7 +125,7 @@ async def test_no_request_makes_or_removes_a_bridge(
     client: Client, control: FakeControl, method: str
 ) -> None:
     keys = {"queue-name": "orders", "static-connectors": ["hub"], "transformer": "subprocess:Popen"}
-    assert (await client.call(method, "/v1/bridges/x", json=keys)).problem == (404, "NOT_FOUND")
+    assert (await client.call(method, "/v1/bridges/x", json=keys)).problem == (405, "METHOD_NOT_ALLOWED")
     assert control.told == []
 
 

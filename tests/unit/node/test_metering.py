@@ -19,7 +19,7 @@ async def scraped(relay: ObedientBridge, *, with_partitions: bool = False) -> se
     """The samples of the bridge, without its name."""
     metering = Metering(with_partitions=with_partitions)
     metering._bridges.add("eu-to-us", relay, SUMMARY)
-    lines = (await metering.text()).decode().splitlines()
+    lines = (await metering.text(ready=True)).decode().splitlines()
     return {line.replace('bridge="eu-to-us"', "").replace("core_bridge_", "") for line in lines}
 
 

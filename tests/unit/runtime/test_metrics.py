@@ -43,6 +43,7 @@ CONTRACT = {
     "core_bridge_links",
     "core_bridge_links_opened_total",
     "core_bridge_requests_refused_total",
+    "core_bridge_ready",
     "core_bridge_build_info",
     "core_bridge_messages_unrouted_total",
     "core_bridge_queue_lag_messages",
