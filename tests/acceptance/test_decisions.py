@@ -80,6 +80,7 @@ def test_a_bridge_goes_on_at_another_target_where_it_is_told_to(make_node: MakeN
     assert decided.code == 0
     assert "goes on at 2" in decided.out
     edge.start()
+    edge.ops.call("POST", f"/v1/bridges/{BRIDGE}/start")  # the stop has outlived the restart
     edge.api.send("orders", b"c")
     assert at_hub(other, 1) == ["c"]
     assert edge.bridge_state(BRIDGE) == "RUNNING"
@@ -120,12 +121,14 @@ def test_a_restored_node_goes_on_as_another_and_sends_nothing_twice(make_node: M
     edge.stop()
     shutil.copytree(edge.data, edge.directory / "backup")
     edge.start()
+    edge.ops.call("POST", f"/v1/bridges/{BRIDGE}/start")  # the stop has outlived the restart
     edge.api.send("orders", b"only on the lost disk")
     assert len(at_hub(hub, 4)) == 4
     edge.kill()
     shutil.rmtree(edge.data)
     shutil.copytree(edge.directory / "backup", edge.data)
-    edge.start_without_waiting()
+    edge.start()
+    edge.ops.call("POST", f"/v1/bridges/{BRIDGE}/start")
     assert "DIVERGED" in edge.event("bridge-failed")["reason"]
     for number in range(3):
         edge.api.send("orders", b"new %d" % number)

@@ -174,7 +174,7 @@ def test_a_data_directory_that_cannot_be_used_ends_with_1(make_node: MakeNode) -
     assert str(node.data) in ended.err
 
 
-def test_a_damaged_journal_ends_with_1_and_is_left_as_it_is(make_node: MakeNode) -> None:
+def test_a_damaged_journal_ends_with_5_and_is_left_as_it_is(make_node: MakeNode) -> None:
     node = make_node().start()
     node.api.send("orders", b"x")
     assert node.stop() == 0
@@ -182,7 +182,7 @@ def test_a_damaged_journal_ends_with_1_and_is_left_as_it_is(make_node: MakeNode)
     damaged = b"no database" + journal.read_bytes()[11:]
     journal.write_bytes(damaged)
     ended = node.run_to_its_end()
-    assert ended.code == 1
+    assert ended.code == 5
     assert str(journal) in ended.err
     assert journal.read_bytes() == damaged
 

@@ -146,8 +146,12 @@ def test_a_hub_that_was_put_back_while_the_bridge_was_elsewhere_gets_again_what_
     put(edge, 5)
     arrive(first, 0, 1, 2, 3, 5)
     arrive(second, 4)
-    lines = [line for line in edge.delivery_lines() if line.get("verdict") == "missing"]
-    assert [(line["side"], line["from"], line["upto"]) for line in lines] == [("sent", 2, 4)]
+
+    def missing() -> list[tuple[str, int, int]]:
+        lines = [line for line in edge.delivery_lines() if line.get("verdict") == "missing"]
+        return [(line["side"], line["from"], line["upto"]) for line in lines]
+
+    eventually(lambda: missing() == [("sent", 2, 4)], "the log says what is missing")
 
     put_back()
     put(edge, 6)

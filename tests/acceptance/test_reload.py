@@ -157,7 +157,7 @@ def test_one_bridge_of_three_changes_while_messages_flow(make_node: MakeNode) ->
 
 
 def test_bridges_come_and_go_and_one_that_is_back_continues_where_it_was(make_node: MakeNode) -> None:
-    """O1."""
+    """O1, O3."""
     edge, hub = edge_and_hub(make_node, "a", "b")
     stream = Stream(edge, "a", "b", "c")
     with unchanged(edge, hub, "a"):

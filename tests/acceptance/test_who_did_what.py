@@ -110,7 +110,7 @@ def test_operators_actions_are_logged_with_who_and_what(make_node: MakeNode) -> 
     ], "looking is no action"
 
 
-def test_a_pause_ends_with_the_node_as_the_docs_say(make_node: MakeNode) -> None:
+def test_a_pause_outlives_the_node_as_the_docs_say(make_node: MakeNode) -> None:
     hub = make_node("hub")
     edge = make_node("edge", rest=bridge_to(hub))
     start_together(hub, edge)
@@ -118,6 +118,7 @@ def test_a_pause_ends_with_the_node_as_the_docs_say(make_node: MakeNode) -> None
     paused = command("pause", BRIDGE, "--settings", str(edge.file), "--format", "json")
     assert json.loads(paused.out)["state"] == "PAUSED"
     assert edge.stop() == 0
-    edge.start().await_state(BRIDGE, "RUNNING")
+    edge.start().await_state(BRIDGE, "PAUSED")
     edge.api.send("orders", b"x")
+    assert command("resume", BRIDGE, "--settings", str(edge.file)).code == 0
     eventually(lambda: hub.api.bodies("orders") == ["x"], "it relays")

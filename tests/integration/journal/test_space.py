@@ -204,7 +204,7 @@ def test_a_read_transaction_that_lasts_is_not_waited_for_for_ever(monkeypatch: p
 async def test_a_clean_stop_leaves_no_log_and_no_reserve(tmp_path: Path) -> None:
     async with opened(tmp_path) as journal:
         await fill(journal, 1)
-    assert names(tmp_path) == ["journal.lock", "journal.sqlite"]
+    assert names(tmp_path) == ["journal.identity", "journal.lock", "journal.sqlite"]
 
 
 def names(directory: Path) -> list[str]:

@@ -294,7 +294,9 @@ def test_a_node_starts_its_workers_shows_their_bridge_and_drains_them(node: Node
     (status,) = node.ops.get("/v1/status").json["bridges"]
     assert (status["name"], status["state"]) == ("orders", "CONNECTING")
     assert status["reason"]
-    assert node.metrics()['core_bridge_lag_messages{bridge="orders"}'] == 0
+    assert 'core_bridge_lag_messages{bridge="orders"}' not in node.metrics(), (
+        "it is not known: no broker answers"
+    )
     assert node.ops.call("POST", "/v1/bridges/orders/stop").json["state"] == "STOPPED"
     assert node.ops.call("POST", "/v1/bridges/orders/resume").status == 409
     assert node.stop() == 0

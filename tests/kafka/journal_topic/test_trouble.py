@@ -142,7 +142,7 @@ async def test_an_idle_lane_notices_it_too(bridge: Rig, unique: Unique) -> None:
 async def test_one_that_is_gone_is_not_made_by_who_knew_it(
     bridge: Rig, unique: Unique, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bridge.kafka.journal_topic.setup._LOOKS", 3)
+    monkeypatch.setattr("bridge.kafka.client.topic_admin.LOOKS", 3)
     stream = kafka_stream(unique("orders"))
     target = bridge.target()
     await opened(target, stream)
