@@ -143,6 +143,7 @@ def test_the_heir_dies_at_every_call_of_a_drain(tmp_path: Path, point: str) -> N
     story.cluster.start(0)
     story.cluster.await_members()
     n1.stop()
+    eventually(lambda: story.cluster.table(0)["n1"]["state"] == "LEFT", "n0 has heard that n1 left")
     deaths = 0
     for times in itertools.count(1):
         n1.spawn(CORE_BRIDGE_CRASH_AT=f"cluster.{point}:{times}")  # a call may kill it before it is ready
