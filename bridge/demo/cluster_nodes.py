@@ -152,5 +152,5 @@ def waiting(status: Mapping[str, Any]) -> int:
 
 
 def _lag(bridge: Mapping[str, Any]) -> int:
-    """What waits for a bridge; something may where it is not known."""
+    """The messages that wait for a bridge; 1 where that is not known."""
     return 1 if bridge["lag"] is None else int(bridge["lag"])

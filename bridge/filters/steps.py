@@ -20,7 +20,7 @@ class CannotEvaluate(Exception):
 
 
 class Steps:
-    """What a condition may still do for the message that it is asked about. One thread uses it at a time."""
+    """The work that is left to a condition for one message. One thread uses it at a time."""
 
     __slots__ = ("left",)
 

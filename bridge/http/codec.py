@@ -133,7 +133,7 @@ class ReplayRequest(Struct, forbid_unknown_fields=True):
 
 
 class CloudEvent(Struct):
-    """What names a CloudEvent in structured mode (CloudEvents 1.0, JSON format)."""
+    """The names of a CloudEvent in structured mode (CloudEvents 1.0, JSON format)."""
 
     source: str
     id: str

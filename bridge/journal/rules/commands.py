@@ -38,7 +38,7 @@ class WriteCommand:
     error: Exception | None = None
 
     def forget_answer(self) -> None:
-        """It is to be decided again, or was not taken: what a decision has set counts no more."""
+        """Forget the values that a decision has set: the command is decided again, or was not taken."""
         self.result = self.error = None
 
     @property

@@ -38,7 +38,7 @@ StreamKey = tuple[str, str]
 
 
 class Wait(NamedTuple):
-    """What a command waits for that finds no room."""
+    """The room that a blocked command waits for."""
 
     #: Its answer when its time is up.
     error: BridgeError

@@ -53,7 +53,7 @@ def _make_queue(group: Group, connection: sqlite3.Connection, command: QueueComm
     is_shared = group.type_of(name, command.routing_type) == "ANYCAST"
     if command.filter is not None:
         if is_shared:
-            detail = f"{name} is ANYCAST: nobody would get what a filter of its one queue rejects"
+            detail = f"{name} is ANYCAST: messages that a filter of its one queue rejects would have no reader"
             raise Conflict(detail, key="filter", limit=name, found=command.queue)
         if there is not None:
             queue_filters.check_room(there, command.queue)
@@ -388,7 +388,7 @@ def check_no_bridge(group: Group, connection: sqlite3.Connection, address: Addre
 
 
 def drop_address(group: Group, address: AddressState) -> None:
-    """Delete an address, whoever reads it. In a group of its own (`dispatch`)."""
+    """Delete an address and its queues, with or without readers. In a group of its own (`dispatch`)."""
     state = group.state
     group.touched.add(address.name)
     group.queues_changed = True
