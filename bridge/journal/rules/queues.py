@@ -53,7 +53,7 @@ def _make_queue(group: Group, connection: sqlite3.Connection, command: QueueComm
     is_shared = group.type_of(name, command.routing_type) == "ANYCAST"
     if command.filter is not None:
         if is_shared:
-            detail = f"{name} is ANYCAST: messages that a filter of its one queue rejects would have no reader"
+            detail = f"{name} is ANYCAST: what a filter of its one queue rejects would have no reader"
             raise Conflict(detail, key="filter", limit=name, found=command.queue)
         if there is not None:
             queue_filters.check_room(there, command.queue)
