@@ -131,7 +131,11 @@ def test_c38_a_clean_stop_keeps_the_backlog(tmp_path: Path) -> None:
     cluster[0].stop()
     cluster.start(0)
     cluster.start(1)
-    operate(cluster, 0, "resume", 1)  # the pause has outlived the restart
+    bridge = f"$cluster.{peer}"
+    eventually(
+        lambda: cluster[0].ops.get("/ready").json["bridges"].get(bridge) == "PAUSED", "the pause outlives it"
+    )
+    operate(cluster, 0, "resume", 1)
     await_waiting(cluster[1], "news", "only", 10)
     assert read(cluster[1], "news", "only") == numbers(10)
 
