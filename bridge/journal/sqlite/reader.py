@@ -59,6 +59,8 @@ def find_blocks(
     Raises:
         sqlite3.DatabaseError: the first of them cannot be found, because the index is damaged.
     """
+    if start >= end:  # nothing was there when the caller looked; what has come since is not asked for
+        return []
     (holding,) = connection.execute(
         "SELECT max(first) FROM blocks WHERE address_id = ? AND first <= ?", (address_id, start)
     ).fetchone()

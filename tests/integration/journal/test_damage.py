@@ -18,6 +18,7 @@ import pytest
 
 from bridge.errors import JournalDamaged, JournalFailed
 from bridge.journal.journal import Journal
+from bridge.journal.sqlite import reader
 from bridge.journal.sqlite.database import FILE_NAME, SCHEMA_VERSION
 from bridge.journal.values.options import JournalOptions
 from bridge.journal.values.stored_block import PAGE_BYTES
@@ -262,3 +263,13 @@ async def test_a_data_directory_that_is_a_file_is_named(tmp_path: Path) -> None:
         await Journal.open(JournalOptions(tmp_path / "data"))
     with pytest.raises(JournalFailed, match="Not a directory"):
         await Journal.open(JournalOptions(tmp_path / "data" / "below"))
+
+
+async def test_messages_that_come_between_two_looks_are_no_damage(tmp_path: Path) -> None:
+    """A browse looks where the address ends, and reads in another transaction."""
+    async with opened(tmp_path) as journal:
+        await send(journal, "a")
+        row = await journal._row("orders")
+        await send(journal, "b")
+        assert await journal.look(reader.find_blocks, row.address_id, row.next, row.next, 1000) == []
+        assert not journal.damaged
