@@ -21,9 +21,7 @@ from tests.harness.node import MakeNode
 from tests.harness.watchdog import WATCHDOG
 
 #: Modules in the order in which a node imports them: each is an instant of its start.
-IMPORTED: Final = (
-    *("argparse", "bridge.cli", "bridge.settings.model", "bridge.node.wiring", "uvloop"),
-)  # fmt: skip
+IMPORTED: Final = ("argparse", "bridge.cli", "bridge.settings.model", "bridge.node.wiring")
 
 
 class Starting:
