@@ -46,7 +46,7 @@ class Reached(NamedTuple):
 
 
 def read_reached(directory: Path) -> Reached | None:
-    """What the file in `directory` says; None: there is none. Raises: JournalDamaged: it cannot be read."""
+    """The content of the file in `directory`; None: there is none. Raises: JournalDamaged: unreadable."""
     path = directory / FILE_NAME
     try:
         line = path.read_bytes()
@@ -78,7 +78,7 @@ def check_files(path: Path, reached: Reached) -> None:
 def lost_since(
     reached: Reached, node_id: str | None, sequence: int, lines: int, queue_versions: Mapping[int, int]
 ) -> str:
-    """What a journal lacks that it had come to, in words; empty: nothing that is known."""
+    """The newest commits that a journal lacks, in words; empty: none that is known."""
     if node_id != reached.node_id:
         return f"is another node's: {node_id}; expected {reached.node_id}"
     if sequence < reached.sequence or lines < reached.lines:

@@ -75,7 +75,7 @@ class _Block(NamedTuple):
 
 @dataclass(slots=True)
 class Findings:
-    """What can be read of a journal, and what not."""
+    """The parts of a journal that can be read, and those that cannot."""
 
     #: The rows of the needed tables, and the names of the columns of each.
     tables: dict[str, list[Sequence[Any]]]
@@ -97,7 +97,7 @@ class Findings:
         return {str(key): str(value) for key, value in self.tables["meta"]}
 
     def __iter__(self) -> Iterator[str]:
-        """What is lost, in words."""
+        """The lost messages, in words."""
         yield from map(str, self.lost)
         for address, number in self.ids.items():
             yield f"{address}: {number} duplicate IDs are lost: a message that comes again is stored again"

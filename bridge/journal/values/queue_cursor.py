@@ -132,7 +132,7 @@ class Cursor:
         self.settled = joined
 
     def copy(self) -> Cursor:
-        """What it has settled, without its leases."""
+        """The settled messages, without the leases."""
         return Cursor(self.next, list(self.settled))
 
     def follow(self, other: Cursor) -> None:
