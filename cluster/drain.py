@@ -203,12 +203,11 @@ class Drain:
             await asyncio.sleep(LOOK_S)
 
     async def _keep(self, state: DrainState, phase: Phase | None = None) -> None:
-        before, state.phase = state.phase, phase or state.phase
-        try:
-            await self._journal.submit(NoteCommand, name=_NOTE, value=msgspec.json.encode(state).decode())
-        except BaseException:
-            state.phase = before
-            raise
+        """Store it with `phase`, or as it is; nobody sees the phase before it is stored."""
+        phase = phase or state.phase
+        stored = msgspec.structs.replace(state, phase=phase)
+        await self._journal.submit(NoteCommand, name=_NOTE, value=msgspec.json.encode(stored).decode())
+        state.phase = phase
         self.state = state
         _log.info("drain", phase=state.phase.value, heir=state.heir_name, moved=state.moved)
         self._changed()

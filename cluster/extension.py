@@ -87,7 +87,7 @@ class ClusterExtension(Extension):
         self._applied: tuple[int, tuple[str, ...]] = (-1, ())
         self._memory: Memory
         self._decisions = Decisions(
-            timeout_ms=settings.cluster_connections[0].call_timeout_ms, changed=self._changed.set
+            timeout_ms=settings.cluster_connections[0].call_timeout_ms, changed=self._decided
         )
         self._state = NodeState.UP
         #: State, heir, inherited nodes and places of the record that this node last made; None: not yet.
@@ -251,6 +251,11 @@ class ClusterExtension(Extension):
     async def _watch_own(self) -> None:
         self._say_own()
         await asyncio.sleep(LOOK_S)
+
+    def _decided(self) -> None:
+        """Say at once what was decided: clients that are refused learn at once where to go."""
+        self._say_own()
+        self._changed.set()
 
     def _say_own(self) -> None:
         exchange = self._exchange
