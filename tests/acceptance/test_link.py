@@ -273,8 +273,7 @@ def test_a_backlog_is_sent_once_and_in_order_by_a_sender_that_is_killed(make_nod
     edge.start(CORE_BRIDGE_CRASH_AT="link.after-batch:30")
     hub.start()
     assert edge.wait() == -9
-    # The hub stores what came before the kill, and may still be about it.
-    eventually(lambda: len(hub.api.browse("orders")) >= 60, "30 batches are stored")
+    # How many are stored is chance: answers that it had not read reset the connection at the hub, too.
     assert len(hub.api.browse("orders")) < 200
     edge.start()
     assert titles(arrived(hub, 200)) == bodies
