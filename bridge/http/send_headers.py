@@ -130,8 +130,8 @@ class SendHeaders:
     def _read_accept(self, _name: bytes, value: bytes) -> None:
         self.msgpack = _MSGPACK in value
 
-    def _read_content_type(self, name: bytes, value: bytes) -> None:
-        self._keep(name, value)
+    def _read_content_type(self, _name: bytes, value: bytes) -> None:
+        self.headers.append(("content-type", value))
         if value[: len(_EVENT_TYPES)].lower() == _EVENT_TYPES:
             if value.partition(b";")[0].strip().lower() != _EVENT_TYPE:
                 raise UnsupportedMediaType(

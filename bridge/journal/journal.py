@@ -53,6 +53,7 @@ from bridge.journal.values.store import (
     Delivered,
     Page,
     Transaction,
+    held_bytes,
 )
 from bridge.journal.values.stored_block import END
 from bridge.journal.values.views import Views
@@ -244,7 +245,7 @@ class Journal:
 
     async def commit(self, transaction: Transaction) -> Committed:
         """Store a transaction (see `bridge.journal.values.store.Store.commit`)."""
-        size = sum([one.held_bytes for one in transaction.sent])
+        size = held_bytes(transaction.sent)
         waiting = self._waiting_bytes - self._writer.blocked_bytes
         if waiting > 0 and waiting + size > INBOX_BYTES:
             raise TooBusy(f"{waiting} bytes wait for a commit", limit=INBOX_BYTES, found=waiting + size)

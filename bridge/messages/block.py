@@ -43,7 +43,7 @@ def encode_to_hold(message: Message) -> bytes:
     """As `encode_message`, for a message that may be held for long: the encoder's result keeps its buffer,
     which is up to half as large again.
     """
-    return memoryview(_encoder.encode(message)).tobytes()
+    return b"%b" % _encoder.encode(message)
 
 
 def decode_message(encoded: bytes) -> Message:

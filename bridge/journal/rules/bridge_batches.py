@@ -23,7 +23,7 @@ from bridge.journal.rules.commands import (
 )
 from bridge.journal.rules.commit_group import Blocked, Group
 from bridge.journal.rules.handover import check_open
-from bridge.journal.rules.placement import Parcel, Parcels
+from bridge.journal.rules.placement import Parcel, require_room, store
 from bridge.journal.rules.state import PositionState, SettledState
 from bridge.journal.values.options import bridge_queue_name
 from bridge.journal.values.queue_cursor import Cursor, common
@@ -212,7 +212,7 @@ def _take(group: Group, command: DeliverCommand, fresh: Batch) -> Set[int] | _Re
         indices = [indices[index] for index in chosen]
         parcels += others
     own = [] if here is None else [Parcel(Destination(command.address), here, command.came)]
-    Parcels([*parcels, *own]).require_room(group)
+    require_room(group, [*parcels, *own])
     if here is not None:
         address = group.require_address(command.address, command.routing_type)
         if command.check_ids and here.ids and address.cache.capacity:
@@ -224,7 +224,7 @@ def _take(group: Group, command: DeliverCommand, fresh: Batch) -> Set[int] | _Re
                 here = here.without(index for index, _ in known)
         if here is not None:
             parcels.append(Parcel(Destination(command.address), here, command.came))
-    Parcels(parcels).store(group)
+    store(group, parcels)
     return rejected
 
 

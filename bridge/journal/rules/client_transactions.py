@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from bridge.errors import DuplicateIdRejected, StaleLease
 from bridge.journal.rules import routing
 from bridge.journal.rules.commands import CommitCommand
 from bridge.journal.rules.commit_group import Group, Pending
-from bridge.journal.rules.placement import ClientMessages, Parcel, Parcels
-from bridge.journal.rules.routing import Chosen
+from bridge.journal.rules.placement import ClientMessages, Parcel, require_room, store
 from bridge.journal.rules.state import QueueState
 from bridge.journal.values.routes import QueueSet
 from bridge.journal.values.routing import Destination
@@ -58,14 +56,14 @@ def commit(group: Group, command: CommitCommand) -> None:
         by_address = {
             name: [index for index in indices if index not in skipped] for name, indices in by_address.items()
         }
-    placed = _placed(group, command, by_address)
-    for parcels, _ in placed.values():
-        parcels.require_room(group)
+    placed = _placed(group, transaction, by_address)
+    for parcels in placed.values():
+        require_room(group, parcels)
     if transaction.acknowledgements:
         queues = _leased(group, transaction.acknowledgements)
         _settle(group, queues, transaction.acknowledgements)
     for name, indices in by_address.items():
-        _accept(group, pending, name, indices, placed[name])
+        _accept(group, pending, name, indices, placed.get(name, ()))
     _log(group, known)
     group.pending.append(pending)
 
@@ -110,12 +108,9 @@ def _is_known(group: Group, command: CommitCommand, by_address: ByAddress) -> bo
 def _known_messages(group: Group, command: CommitCommand, by_address: ByAddress) -> list[Known]:
     """Messages whose ID is known at their address, or stands in the transaction for a second time."""
     found: list[Known] = []
+    sent = command.transaction.sent
     for name, indices in by_address.items():
-        with_ids: list[IndexedId] = []
-        for index in indices:
-            value = command.transaction.sent[index].duplicate_id
-            if value is not None:
-                with_ids.append((index, value))
+        with_ids = [(index, value) for index in indices if (value := sent[index].duplicate_id) is not None]
         if not with_ids or not group.cache_capacity(name):
             continue
         values = [value for _, value in with_ids]
@@ -156,65 +151,63 @@ def stale_lease(wanted: Acknowledgement) -> StaleLease:
     )
 
 
-class _Placed(NamedTuple):
-    """The messages for one address."""
-
-    parcels: Parcels
-    #: Whether a router says where they are stored.
-    is_routed: bool
-
-
-def _placed(group: Group, command: CommitCommand, by_address: ByAddress) -> dict[str, _Placed]:
-    """By address, its messages at the places that the router has given them, or at the address.
+def _placed(group: Group, transaction: Transaction, by_address: ByAddress) -> dict[str, Sequence[Parcel]]:
+    """By address, its messages at the places that the router has given them; an address that it does not
+    name has its messages itself.
 
     Raises:
         AddressNotFound: there would be too many addresses. JournalUnavailable: the router failed.
     """
-    transaction, router = command.transaction, group.options.router
+    router = group.options.router
     placements = {} if router is None else routing.place(group, router, transaction, by_address)
-    placed = {}
+    placed: dict[str, Sequence[Parcel]] = {}
     for name, indices in by_address.items():
         if name in placements:
-            chosen: Iterable[Chosen] = routing.by_address(placements[name])
-        else:
-            chosen = (Chosen(Destination(name), indices, None),) if indices else ()
-        parcels = [Parcel(to, _messages(command, places, sets)) for to, places, sets in chosen]
-        placed[name] = _Placed(Parcels(parcels), name in placements)
+            chosen = routing.by_address(placements[name])
+            placed[name] = [Parcel(to, _messages(transaction, places, sets)) for to, places, sets in chosen]
+        elif indices:
+            placed[name] = (Parcel(Destination(name), _messages(transaction, indices)),)
     return placed
 
 
 def _messages(
-    command: CommitCommand, indices: Sequence[int], sets: Sequence[QueueSet] | None
+    transaction: Transaction, indices: Sequence[int], sets: Sequence[QueueSet] | None = None
 ) -> ClientMessages:
-    transaction = command.transaction
-    encoded = [transaction.sent[index].encoded for index in indices]
+    sent = transaction.sent
+    encoded = [sent[index].encoded for index in indices]
     return ClientMessages(encoded, _ids(transaction, indices), sets, transaction.large)
 
 
-def _accept(group: Group, pending: Pending, name: str, indices: Sequence[int], placed: _Placed) -> None:
+def _accept(
+    group: Group, pending: Pending, name: str, indices: Sequence[int], parcels: Sequence[Parcel]
+) -> None:
     """Take the messages for one address: their IDs are remembered there, wherever they are stored."""
     transaction = pending.command.transaction
-    group.require_address(name, bare=placed.is_routed)
-    values = [value for _, value in _ids(transaction, indices)]
+    before = store(group, parcels)
+    if len(parcels) == 1 and parcels[0].to.address == name:  # nearly always: all of them, and there
+        pending.offsets[name] = (before[0], len(indices))
+        ids = parcels[0].messages.ids
+    else:
+        ids = _ids(transaction, indices)
+        group.require_address(name, bare=bool(parcels))
+        if parcels:
+            pending.elsewhere[name] = len(indices)
+        for parcel, offset in zip(parcels, before, strict=True):
+            if parcel.to.address == name and parcel.messages.count == len(indices):
+                del pending.elsewhere[name]
+                pending.offsets[name] = (offset, len(indices))
+    values = [value for _, value in ids]
     own = transaction.duplicate_id
     if own is not None and own not in values:
         values.append(own)
     group.remember(name, values)
-    if placed.is_routed:
-        pending.elsewhere[name] = len(indices)
-    parcels = placed.parcels
-    for (to, messages, _), before in zip(parcels.parcels, parcels.store(group), strict=True):
-        assert isinstance(messages, ClientMessages)
-        if to.address == name and len(messages.encoded) == len(indices):
-            pending.elsewhere.pop(name, None)
-            pending.offsets[name] = (before, len(indices))
 
 
 def _ids(transaction: Transaction, indices: Sequence[int]) -> list[IndexedId]:
     """The producers' IDs of the messages at `indices`, by their places among them."""
-    ids: list[IndexedId] = []
-    for offset, index in enumerate(indices):
-        value = transaction.sent[index].duplicate_id
-        if value is not None:
-            ids.append((offset, value))
-    return ids
+    sent = transaction.sent
+    return [
+        (offset, value)
+        for offset, index in enumerate(indices)
+        if (value := sent[index].duplicate_id) is not None
+    ]

@@ -13,7 +13,7 @@ from bridge.filters.blocks import taken
 from bridge.journal.rules.arrivals import LETTER_NAMES, Came
 from bridge.journal.rules.commands import MoveCommand, Moved
 from bridge.journal.rules.commit_group import Group
-from bridge.journal.rules.placement import Parcel, Parcels
+from bridge.journal.rules.placement import Parcel, require_room, store
 from bridge.journal.rules.state import AddressState, QueueState, Reservation
 from bridge.journal.sqlite.damage import DamagedMessages, required_row
 from bridge.journal.sqlite.reader import find_address, find_blocks, read_block
@@ -209,8 +209,8 @@ def move(group: Group, command: MoveCommand) -> None:
     queue = _queue(group, address, command.queue)
     cursor = Cursor(address.trimmed) if queue is None else queue.cursor.at(group.lease_now_ms)
     free = _free(group, command, address, cursor)
-    parcels = Parcels([Parcel(one.to, one.block, one.came) for one in free])
-    parcels.require_room(group)
+    parcels = [Parcel(one.to, one.block, one.came) for one in free]
+    require_room(group, parcels)
     if queue is None:
         queue = group.make_queue(address, command.queue, None, address.trimmed)
     group.expire_leases(address, queue)
@@ -220,7 +220,7 @@ def move(group: Group, command: MoveCommand) -> None:
         group.touched.add(address.name)  # others may have the rest, and what is behind
     group.use_queue(address, queue)
     queue.cursor.settle((queue.cursor.next, address.trimmed))
-    parcels.store(group)
+    store(group, parcels)
     for one in free:
         if one.learns_ids:
             _learn_ids(group, one)

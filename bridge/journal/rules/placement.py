@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bridge.journal.rules.arrivals import Came
+import msgspec
+
+from bridge.journal.rules.arrivals import Arrivals, Came
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.state import AddressState
 from bridge.journal.values.options import bridge_queue_name
@@ -18,7 +20,7 @@ from bridge.journal.values.routing import Destination
 from bridge.messages.block import Block, IndexedId, KeptBody
 
 
-class ClientMessages(NamedTuple):
+class ClientMessages(msgspec.Struct, frozen=True):
     """Messages that clients have sent, not in a block yet; at least one."""
 
     encoded: Sequence[bytes]
@@ -28,6 +30,11 @@ class ClientMessages(NamedTuple):
     sets: Sequence[QueueSet] | None = None
     #: The body of the only message, which is large; None: every message has its body.
     large: KeptBody | None = None
+
+    @property
+    def count(self) -> int:
+        """How many they are."""
+        return len(self.encoded)
 
     @property
     def largest_whole(self) -> int:
@@ -44,49 +51,55 @@ class Parcel(NamedTuple):
     came: Came = Came.RELAYED
 
 
-class Parcels(NamedTuple):
-    """The parcels of one command, or of one address that it names."""
+def require_room(group: Group, parcels: Sequence[Parcel]) -> None:
+    """Check that every log takes its messages, and that all missing ones may be made. Changes nothing.
 
-    parcels: Sequence[Parcel]
+    Raises:
+        AddressNotFound, AddressFull, MessageTooLarge.
+        Blocked: there is no room now.
+    """
+    if len(parcels) == 1:  # nearly always: its own check is all
+        ((to, messages, _),) = parcels
+        group.require_room(to.address, messages.largest_whole, may_be_made=to.bridge is not None)
+        return
+    largest: dict[Destination, int] = {}
+    for to, messages, _ in parcels:
+        largest[to] = max(largest.get(to, 0), messages.largest_whole)
+    for to, size in largest.items():
+        group.require_room(to.address, size, may_be_made=to.bridge is not None)
+    there = group.state.addresses
+    names = dict.fromkeys(to.address for to in largest if to.address not in there)
+    if any(to.bridge is None and to.address in names for to in largest):
+        group.check_room_for_addresses(*names)
 
-    def require_room(self, group: Group) -> None:
-        """Check that every log takes its messages, and that all missing ones may be made. Changes nothing.
 
-        Raises:
-            AddressNotFound, AddressFull, MessageTooLarge.
-            Blocked: there is no room now.
-        """
-        largest: dict[Destination, int] = {}
-        for to, messages, _ in self.parcels:
-            largest[to] = max(largest.get(to, 0), messages.largest_whole)
-        for to, size in largest.items():
-            group.require_room(to.address, size, may_be_made=to.bridge is not None)
-        if len(largest) > 1:  # for one, its own check has counted it
-            there = group.state.addresses
-            names = dict.fromkeys(to.address for to in largest if to.address not in there)
-            if any(to.bridge is None and to.address in names for to in largest):
-                group.check_room_for_addresses(*names)
+def store(group: Group, parcels: Sequence[Parcel]) -> list[int]:
+    """Add the messages to the group; answers, by parcel, how many of the group come before them.
 
-    def store(self, group: Group) -> list[int]:
-        """Add the messages to the group; answers, by parcel, how many of the group come before them.
+    Where one log begins a block with clients' messages, all do: logs that get the same messages have equal
+    blocks, and share their bodies.
+    """
+    if len(parcels) == 1:
+        (parcel,) = parcels
+        return [_add(group, group.arrivals_of(open_destination(group, parcel.to)), parcel, apart=False)]
+    logs = [group.arrivals_of(open_destination(group, one.to)) for one in parcels]
+    apart = len(logs) > 1 and not all(log.joins for log in logs)
+    return [_add(group, log, parcel, apart=apart) for parcel, log in zip(parcels, logs, strict=True)]
 
-        Where one log begins a block with clients' messages, all do: logs that get the same messages have
-        equal blocks, and share their bodies.
-        """
-        logs = [group.arrivals_of(open_destination(group, one.to)) for one in self.parcels]
-        apart = len(logs) > 1 and not all(log.joins for log in logs)
-        before: list[int] = []
-        for (to, messages, came), log in zip(self.parcels, logs, strict=True):
-            before.append(log.count)
-            if messages.large is not None:
-                group.take_upload(messages.large.body_id)
-            if isinstance(messages, Block):
-                log.add_block(messages, came, to.queues)
-            elif messages.large is not None:
-                log.add_large(messages.encoded[0], messages.ids, messages.large, messages.sets)
-            else:
-                log.add_messages(messages.encoded, messages.ids, messages.sets, apart=apart)
-        return before
+
+def _add(group: Group, log: Arrivals, parcel: Parcel, *, apart: bool) -> int:
+    """Add the messages to a log; answers how many of the group come before them."""
+    to, messages, came = parcel
+    before, large = log.count, messages.large
+    if large is not None:
+        group.take_upload(large.body_id)
+    if isinstance(messages, Block):
+        log.add_block(messages, came, to.queues)
+    elif large is not None:
+        log.add_large(messages.encoded[0], messages.ids, large, messages.sets)
+    else:
+        log.add_messages(messages.encoded, messages.ids, messages.sets, apart=apart)
+    return before
 
 
 def open_destination(group: Group, to: Destination) -> AddressState:

@@ -40,9 +40,8 @@ class Reached(NamedTuple):
 
     def encode(self) -> bytes:
         """The file's one line; always of the same length, so that it is written in place."""
-        queue = f"{self.queue_id:020} {self.queue_version:020}"
-        text = f"{_FORM} {self.node_id:36} {self.sequence:020} {self.lines:020} {queue} ".encode()
-        return b"%s%08x\n" % (text, zlib.crc32(text))
+        text = b"%b %b %020d %020d %020d %020d " % (_FORM.encode(), self.node_id.encode(), *self[1:])
+        return b"%b%08x\n" % (text, zlib.crc32(text))
 
 
 def read_reached(directory: Path) -> Reached | None:

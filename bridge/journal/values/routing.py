@@ -6,13 +6,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from bridge.journal.values.routes import QueueSet
 from bridge.messages.addresses import WantedType
 from bridge.messages.message import Message
 
 
-@dataclass(frozen=True, slots=True)
-class Destination:
+class Destination(msgspec.Struct, frozen=True, gc=False):
     """The address at which messages are stored, and the queues that they are for there."""
 
     address: str

@@ -42,10 +42,11 @@ class Sent(msgspec.Struct, frozen=True, gc=False):
         """The message, decoded anew each time."""
         return decode_message(self.encoded)
 
-    @property
-    def held_bytes(self) -> int:
-        """Bytes that it takes in memory, about."""
-        return len(self.encoded) + len(self.duplicate_id or b"") + SENT_OVERHEAD_BYTES
+
+def held_bytes(sent: Sequence[Sent]) -> int:
+    """Bytes that the messages take in memory, about."""
+    ids = sum([len(one.duplicate_id) for one in sent if one.duplicate_id is not None])
+    return sum([len(one.encoded) for one in sent]) + ids + SENT_OVERHEAD_BYTES * len(sent)
 
 
 class Acknowledgement(msgspec.Struct, frozen=True):

@@ -249,9 +249,10 @@ class Writer:
 
     def _commit_group(self, commands: Sequence[WriteCommand]) -> None:
         group, intake = self._group(commands), self.state.intake
+        awaited = self._blocked.addresses
         try:
             for command in commands:
-                group.awaited = () if command.ticket else self._blocked.addresses
+                group.awaited = () if command.ticket else awaited
                 decide(group, self.connection, command)
             if group.changes_anything:
                 self._space.wrote(write_group(group, self.connection), group.message_bytes)
