@@ -8,7 +8,7 @@ checked twice, and nothing is looked up by name per message.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, NoReturn, TypeVar
 
 import msgspec
@@ -171,10 +171,23 @@ class Decoder:
         try:
             return self._msgpack.decode(body) if msgpack else self._json.decode(body)
         except (ValueError, RecursionError) as error:
-            unknown = _UNKNOWN.match(str(error))
-            if unknown and (answer := self._answers.get(unknown[1])):
-                raise Malformed(f"{unknown[1]}: {answer}", unknown[1]) from None
-            _raise_malformed(error, within)
+            self._refuse(error, within)
+
+    def decode_each(self, parts: Iterable[msgspec.Raw], *, msgpack: bool, within: str) -> Iterator[Any]:
+        """The values of a list's entries; `within`: the list's place. Raises: as `decode`."""
+        decode = self._msgpack.decode if msgpack else self._json.decode
+        index = 0
+        try:
+            for index, part in enumerate(parts):  # noqa: B007 - names the place of an error
+                yield decode(part)
+        except (ValueError, RecursionError) as error:
+            self._refuse(error, f"{within}[{index}]")
+
+    def _refuse(self, error: Exception, within: str) -> NoReturn:
+        unknown = _UNKNOWN.match(str(error))
+        if unknown and (answer := self._answers.get(unknown[1])):
+            raise Malformed(f"{unknown[1]}: {answer}", unknown[1]) from None
+        _raise_malformed(error, within)
 
 
 def _raise_malformed(error: Exception, within: str) -> NoReturn:

@@ -87,8 +87,9 @@ class Transactions:
         sent: list[Sent] = []
         piece: list[JsonMessage | MsgpackMessage] = []
         size = 0
-        for index, part in enumerate(given.messages):
-            piece.append(_MESSAGE.decode(part, msgpack=msgpack, within=f"messages[{index}]"))
+        decoded = _MESSAGE.decode_each(given.messages, msgpack=msgpack, within="messages")
+        for part, message in zip(given.messages, decoded, strict=True):
+            piece.append(message)
             size += len(memoryview(part))
             if size >= TRANSACTION_PIECE_BYTES:
                 sent += self._sent(piece, principal, len(sent))

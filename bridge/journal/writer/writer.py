@@ -262,7 +262,6 @@ class Writer:
             self._fail(group, commands, error)
             return
         self._sequence = self.state.sequence
-        self._identity_file.reached(self._sequence, self.state.lines, group.written_queue)
         group.stored()
         if group.options is not self._options or self.state.intake is not intake:
             self._blocked.decide_all()
@@ -287,6 +286,7 @@ class Writer:
             committed_changes(group),
         )
         self._publish(events)
+        self._identity_file.reached(self._sequence, self.state.lines, group.written_queue)
 
     def _group(self, commands: Sequence[WriteCommand]) -> Group:
         now_ms = self._clock.wall_ms()
