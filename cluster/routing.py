@@ -16,7 +16,7 @@ from typing import Final, Literal, NamedTuple
 
 from bridge.filters import Filter
 from bridge.journal.values.options import REPLAYED_QUEUE
-from bridge.journal.values.routing import Destination, Placement, Routing
+from bridge.journal.values.routing import Destination, Placement, Routing, Undo
 from bridge.messages.addresses import RoutingType, WantedType
 from bridge.messages.message import Message
 from bridge.messages.stream_names import forward_log
@@ -132,6 +132,9 @@ class CopyTo(NamedTuple):
 #: Says which logs get copies of the messages of an address.
 CopiedTo = Callable[[str], Sequence[CopyTo]]
 
+#: The router's counters.
+Counter = Literal["routed", "rerouted", "hops_exceeded"]
+
 
 class ClusterRouter:
     """Implements `bridge.journal.values.routing.Router`."""
@@ -190,8 +193,14 @@ class ClusterRouter:
         else:
             copies.add(routing.indices, self._orders(shared, routing, queues, queues, len(routing.indices)))
         placements = copies.placements()
-        self.routed += sum(len(one.indices) for one in placements or () if one.destination.bridge)
+        routed = sum(len(one.indices) for one in placements or () if one.destination.bridge)
+        if routed:
+            self._count("routed", routed, routing.undo)
         return placements
+
+    def _count(self, name: Counter, number: int, undo: Undo) -> None:
+        setattr(self, name, getattr(self, name) + number)
+        undo.append(lambda: setattr(self, name, getattr(self, name) - number))
 
     def _orders(
         self,
@@ -206,11 +215,13 @@ class ClusterRouter:
         for queue, places in matching.items():
             pool = _pool(shared, routing, queue, places)
             if pool:
-                orders[queue] = self._in_turn((routing.address, queue), known[queue], pool, number)
+                orders[queue] = self._in_turn(
+                    (routing.address, queue), known[queue], pool, number, routing.undo
+                )
         return orders
 
     def _in_turn(
-        self, queue: tuple[str, str], known: Sequence[Place], pool: Sequence[Place], number: int
+        self, queue: tuple[str, str], known: Sequence[Place], pool: Sequence[Place], number: int, undo: Undo
     ) -> Sequence[Place]:
         """The pool, from the place on whose turn it is; after `number` messages its last turn is remembered.
 
@@ -219,15 +230,17 @@ class ClusterRouter:
         if len(pool) == 1:
             return pool
         rank = {place.node: index for index, place in enumerate(known)}
-        after = rank.get(self._last.get(queue, ""), -1) + 1 if queue in self._last else 0
+        last = self._last.get(queue)
+        after = 0 if last is None else rank.get(last, -1) + 1
         start = next((index for index, place in enumerate(pool) if rank[place.node] >= after), 0)
         order = (*pool[start:], *pool[:start])
         self._last[queue] = order[(number - 1) % len(order)].node
+        undo.append(lambda: self._last.pop(queue, None) if last is None else self._last.update({queue: last}))
         return order
 
     # -- where copies go that have come ------------------------------------------------------------------
 
-    def onward(self, address: str, name: str) -> Destination | str:
+    def onward(self, address: str, name: str, undo: Undo) -> Destination | str:
         """As `bridge.journal.values.routing.Router.onward`."""
         table, place = self.table, parse_place(name)
         if place.node and place.node not in table.own:
@@ -237,13 +250,13 @@ class ClusterRouter:
                 if place.hops + way.links <= most:
                     return _forwarded(address, way.next_hop, place._replace(hops=place.hops + 1))
             if ways:
-                self.hops_exceeded += 1
+                self._count("hops_exceeded", 1, undo)
                 return (
                     f"TOO_MANY_HOPS: {address}::{place.queue} of {place.node} is more than {most} hops away"
                 )
         other = self._other_place(address, place)
         if other is not None:
-            self.rerouted += 1
+            self._count("rerouted", 1, undo)
             return other
         return f"QUEUE_GONE: there is no queue {address}::{place.queue} any more"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from bridge.journal.values.routing import Destination, Placement, Routing
+from bridge.journal.values.routing import Destination, Placement, Routing, Undo
 from bridge.messages.addresses import WantedType
 
 Rule: TypeAlias = Callable[[Routing], Sequence[Placement] | None]
@@ -22,7 +22,7 @@ class Alone:
     def queue_here(self, name: str) -> str | None:
         return name
 
-    def onward(self, address: str, name: str) -> Destination | str:
+    def onward(self, address: str, name: str, _undo: Undo) -> Destination | str:
         return f"QUEUE_GONE: {address}::{name}"
 
 

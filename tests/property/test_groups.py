@@ -66,7 +66,7 @@ from bridge.journal.values.options import (
     JournalOptions,
     UnusedPolicy,
 )
-from bridge.journal.values.routing import Destination, Placement, Routing
+from bridge.journal.values.routing import Destination, Placement, Routing, Undo
 from bridge.journal.values.store import Acknowledgement, Committed, Sent, Transaction
 from bridge.journal.values.views import Intake
 from bridge.journal.writer.loading import load_state
@@ -193,10 +193,15 @@ def differences(before: Any, after: Any, at: str = "") -> Iterable[str]:
 
 
 class Chance(Alone):
-    """A router that decides by chance, and fails sometimes."""
+    """A router that decides by chance, and fails sometimes; it counts what it places."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
+        self.turns = 0
+
+    def turn(self, undo: Undo) -> None:
+        self.turns += 1
+        undo.append(lambda: setattr(self, "turns", self.turns - 1))
 
     def __call__(self, routing: Routing) -> Sequence[Placement] | None:
         kind = self.rng.random()
@@ -207,9 +212,11 @@ class Chance(Alone):
         places = self.rng.sample(
             [Destination(routing.address), Destination("x"), Destination("full"), *PEERS], 2
         )
+        self.turn(routing.undo)
         return [Placement(place, routing.indices) for place in places]
 
-    def onward(self, address: str, name: str) -> Destination | str:
+    def onward(self, address: str, name: str, undo: Undo) -> Destination | str:
+        self.turn(undo)
         return self.rng.choice((*PEERS, f"QUEUE_GONE: {address}::{name}"))
 
 
@@ -258,12 +265,13 @@ class World:
             self.run_part(part)
 
     def run_part(self, commands: Sequence[WriteCommand]) -> None:
-        before = state_image(self.state)
+        before, turns = state_image(self.state), self.turns
         group = self.group()
         for command in commands:
             self.decide(group, command)
         if self.rng.random() < 0.2:
             self.fail(group, before)
+            assert self.turns == turns, "a failed group has taken turns"
             return
         if group.changes_anything:
             write_group(group, self.connection)
@@ -285,6 +293,12 @@ class World:
             "a body without chunks"
         )
 
+    @property
+    def turns(self) -> int:
+        """What the router has placed; 0: there is none."""
+        router = self.options.router
+        return router.turns if isinstance(router, Chance) else 0
+
     def group(self) -> Group:
         now_ms = self.clock.wall_ms()
         log = Logbook(True, self.identity.line_writer("node"), now_ms, self.state.lines)
@@ -298,7 +312,7 @@ class World:
             write_group(group, connection)
         if self.connection.in_transaction:
             self.connection.execute("ROLLBACK")
-        group.failed()
+        group.take_back()
         loaded = load_state(self.connection, self.options, self.state)
         self.state = loaded.carrying(self.state, ids=not self.options.persist_id_cache)
         found = [one for one in differences(before, state_image(self.state)) if not is_let_go(group, one)]
@@ -309,13 +323,14 @@ class World:
         return None if sql == "COMMIT" else self.connection.execute(sql, parameters)
 
     def decide(self, group: Group, command: WriteCommand) -> None:
-        before, log = group_image(group), log_image(group)
+        before, log, turns = group_image(group), log_image(group), self.turns
         decide(group, self.connection, command)
         kind = outcome(group, command)
         self.seen[f"{type(command).__name__} {kind}"] += 1
         if kind == "done":
             return
         self.refused.add(type(command))
+        assert self.turns == turns, f"{kind}: {command} has taken a turn"
         found = list(differences(before, group_image(group)))
         if kind != "duplicate":
             found += differences(log, log_image(group))

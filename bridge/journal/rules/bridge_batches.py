@@ -102,8 +102,10 @@ def deliver(group: Group, command: DeliverCommand) -> None:
         command.result = _receipt(group, batch, Verdict.DUPLICATE, judgement.next, duplicates=batch.count)
         return
     fresh = batch.after(judgement.start)
+    before = len(group.undo)
     taken = _refusal(group, command.address, fresh) or _take(group, command, fresh)
     if isinstance(taken, _Refusal):
+        group.take_back(before)
         place, reason = taken
         position.refused_epoch = command.epoch
         command.result = Receipt(

@@ -9,7 +9,7 @@ after COMMIT (`Group.stored`), or taken back (`Group.undo`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -29,6 +29,7 @@ from bridge.journal.values.options import (
     bridge_queue_name,
 )
 from bridge.journal.values.queue_cursor import Cursor
+from bridge.journal.values.routing import Undo
 from bridge.journal.values.store import Committed
 from bridge.messages.addresses import RoutingType, WantedType
 from dedup.cache import IdCache, Overlay
@@ -140,7 +141,7 @@ class Group:
     blocked: list[tuple[WriteCommand, Wait, int | None]] = field(default_factory=list)
     pending: list[Pending] = field(default_factory=list)
     #: Takes back, should the group fail, what it has changed in memory and no row has.
-    undo: list[Callable[[], object]] = field(default_factory=list)
+    undo: Undo = field(default_factory=list)
 
     @property
     def changes_anything(self) -> bool:
@@ -464,9 +465,9 @@ class Group:
             change.apply()
         self._answer_commits()
 
-    def failed(self) -> None:
-        """Take back what is in memory only; all else is loaded again."""
-        while self.undo:
+    def take_back(self, since: int = 0) -> None:
+        """Take back what is in memory only, from the entry `since` of `undo` on; all else is loaded again."""
+        while len(self.undo) > since:
             self.undo.pop()()
 
     def _answer_commits(self) -> None:

@@ -101,21 +101,25 @@ def decide(group: Group, connection: sqlite3.Connection, command: WriteCommand) 
         sqlite3.Error: a lease could not be looked up; nothing of the group may be believed.
     """
     command.forget_answer()
+    before = len(group.undo)
     try:
         _apply(group, connection, command)
     except Blocked as blocked:
+        group.take_back(before)
         command.forget_answer()
         if isinstance(command, DeliverCommand):
             group.blocked_streams.setdefault((command.bridge, command.batch.stream), blocked.wait)
         group.blocked.append((command, blocked.wait, blocked.client_ms))
         return
     except BridgeError as error:
+        group.take_back(before)
         # Without its frames: they refer to the command, and to all of the group.
         refuse(group.state, command, error.with_traceback(None))
     except _UNREADABLE as error:
         if not isinstance(command, DeliverCommand):
             raise
         # Nothing of it counts yet, and the group's other commands must not fail with it.
+        group.take_back(before)
         malformed = Malformed(
             f"{command.batch.stream}: the batch from {command.batch.from_} on is damaged ({error})"
         )

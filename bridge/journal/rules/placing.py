@@ -139,7 +139,7 @@ def _way(group: Group, address: str, name: str, there: Set[str]) -> _Way:
     shown = queue or name.rpartition("/")[2]
     if router is None:
         return _Way(shown, f"{QUEUE_GONE}: {address} has no queue {name} here any more")
-    return _Way(shown, router.onward(address, name))
+    return _Way(shown, router.onward(address, name, group.undo))
 
 
 def _check_size(group: Group, address: str, kept: Block, indices: Sequence[int]) -> None:

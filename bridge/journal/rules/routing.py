@@ -30,7 +30,12 @@ def place(
         if not indices:
             continue
         routing = Routing(
-            name, indices, lambda i: transaction.sent[i].message, group.has_room, _queues(group, name)
+            name,
+            indices,
+            lambda i: transaction.sent[i].message,
+            group.has_room,
+            _queues(group, name),
+            group.undo,
         )
         placed = _asked(router, routing)
         if placed is not None:

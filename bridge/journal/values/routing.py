@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -40,6 +40,10 @@ class Placement(NamedTuple):
     indices: Sequence[int]
 
 
+#: Calls that take back changes, the last first.
+Undo = list[Callable[[], object]]
+
+
 @dataclass(frozen=True, slots=True)
 class Routing:
     """The messages of a client's transaction for one address, as a router is asked about them."""
@@ -54,6 +58,9 @@ class Routing:
     has_room: Callable[[str], bool]
     #: Names of the queues that the address has here, or gets when it is made, those of bridges included.
     queues: Collection[str] = ()
+    #: Where a router puts the calls that take back what it changes in its own memory, should the transaction
+    #: be refused, blocked, or not stored.
+    undo: Undo = field(default_factory=list)
 
 
 class Router(Protocol):
@@ -78,8 +85,9 @@ class Router(Protocol):
     def queue_here(self, name: str) -> str | None:
         """The queue of this node that a name in another node's placement means; None: a place elsewhere."""
 
-    def onward(self, address: str, name: str) -> Destination | str:
-        """The destination of a copy that came for `name`, which is a place elsewhere or a queue that is gone.
+    def onward(self, address: str, name: str, undo: Undo) -> Destination | str:
+        """The destination of a copy that came for `name`, which is a place elsewhere or a queue that is gone;
+        `undo` as in `Routing`.
 
         A text is the reason why there is none: the message becomes a dead letter.
         """

@@ -331,7 +331,7 @@ class Writer:
         if trimmed:
             retry_ms = _TRIM_DAMAGED_RETRY_MS if is_damage(error) and not commands else _TRIM_RETRY_MS
             self._trim_at_ms = self._clock.monotonic_ms() + retry_ms
-        group.failed()
+        group.take_back()
         for command in commands:
             command.forget_answer()
         trouble = classify(cause, self._path, at_commit=at_commit)

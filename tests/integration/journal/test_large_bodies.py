@@ -16,7 +16,7 @@ from bridge.journal.journal import Journal
 from bridge.journal.sqlite import pages
 from bridge.journal.uploads import UPLOADS_MOST, BodyUpload
 from bridge.journal.values.options import AddressPolicy
-from bridge.journal.values.routing import Destination, Placement, Routing
+from bridge.journal.values.routing import Destination, Placement, Routing, Undo
 from bridge.journal.values.store import Committed, Delivered, Sent, Transaction
 from bridge.messages.batch import Batch
 from bridge.messages.block import encode_message, pack
@@ -273,7 +273,7 @@ async def test_a_large_copy_that_another_node_places_elsewhere_asks_for_room_the
         def queue_here(self, _name: str) -> str | None:
             return None
 
-        def onward(self, _address: str, _name: str) -> Destination:
+        def onward(self, _address: str, _name: str, _undo: Undo) -> Destination:
             return log
 
     given = options(tmp_path, policies(AddressPolicy(), orders=full), router=Onward())

@@ -291,7 +291,7 @@ def test_c17_a_place_behind_a_neighbour_is_named_and_passed_on() -> None:
     assert only.destination == Destination(forward_log(B, ADDRESS), bridge_to(B), only=(f"1.0/{D}/q",))
     assert of.queue_here(f"1.0/{D}/q") is None
     of.table = table({"q": [Place(D, next_hop=C)]}, "STRICT", "MULTICAST", 3)
-    onward = of.onward(ADDRESS, f"1.0/{D}/q")
+    onward = of.onward(ADDRESS, f"1.0/{D}/q", [])
     assert onward == Destination(forward_log(C, ADDRESS), bridge_to(C), only=(f"2.0/{D}/q",))
     assert of.queue_here("1.0/own/q") == "q"
     assert of.queue_here("q") == "q"
@@ -300,8 +300,8 @@ def test_c17_a_place_behind_a_neighbour_is_named_and_passed_on() -> None:
 def test_c22_a_copy_that_has_passed_too_many_nodes_goes_no_farther() -> None:
     """C22: a text is the reason of its dead letter; it is counted."""
     of = router({"q": [Place(D, next_hop=C)]}, max_hops=2)
-    assert isinstance(of.onward(ADDRESS, f"1.0/{D}/q"), Destination)
-    assert of.onward(ADDRESS, f"2.0/{D}/q") == (
+    assert isinstance(of.onward(ADDRESS, f"1.0/{D}/q", []), Destination)
+    assert of.onward(ADDRESS, f"2.0/{D}/q", []) == (
         f"TOO_MANY_HOPS: {ADDRESS}::q of {D} is more than 2 hops away"
     )
     assert of.hops_exceeded == 1
@@ -313,11 +313,11 @@ def test_c22_a_copy_whose_way_has_become_too_long_waits_where_it_went_on_before(
     round_the_ring = [Way(4, B), Way(1, D)]
     of.table = RoutingTable(ways={D: round_the_ring}, own=("own",), max_hops=lambda _address: 2)
     half_way = f"1.0/{D}/q"
-    assert of.onward(ADDRESS, half_way) == Destination(
+    assert of.onward(ADDRESS, half_way, []) == Destination(
         forward_log(D, ADDRESS), bridge_to(D), only=(f"2.0/{D}/q",)
     )
     of.table = RoutingTable(ways={D: round_the_ring}, own=("own",), max_hops=lambda _address: 5)
-    assert of.onward(ADDRESS, half_way) == Destination(
+    assert of.onward(ADDRESS, half_way, []) == Destination(
         forward_log(B, ADDRESS), bridge_to(B), only=(f"2.0/{D}/q",)
     )
     assert of.hops_exceeded == 0
@@ -326,16 +326,16 @@ def test_c22_a_copy_whose_way_has_become_too_long_waits_where_it_went_on_before(
 def test_c46_a_copy_whose_queue_is_gone_goes_to_another_place_at_most_twice() -> None:
     """C46: one that can be reached first; then none is left but a dead letter."""
     of = router({"q": [at(B, reachable=False), at(C)]}, "STRICT", "MULTICAST")
-    first = of.onward(ADDRESS, "q")
+    first = of.onward(ADDRESS, "q", [])
     assert first == Destination(forward_log(C, ADDRESS), bridge_to(C), only=(f"1.1/{C}/q",))
     of.table = table({"q": [at(B, reachable=False)]})
-    second = of.onward(ADDRESS, "1.1/own/q")
+    second = of.onward(ADDRESS, "1.1/own/q", [])
     assert isinstance(second, Destination)
     assert second.only == (f"1.2/{B}/q",)
     assert of.rerouted == REROUTES_MOST
     gone = f"QUEUE_GONE: there is no queue {ADDRESS}::q any more"
-    assert of.onward(ADDRESS, "1.2/own/q") == gone
-    assert of.onward("elsewhere", "q") == "QUEUE_GONE: there is no queue elsewhere::q any more"
+    assert of.onward(ADDRESS, "1.2/own/q", []) == gone
+    assert of.onward("elsewhere", "q", []) == "QUEUE_GONE: there is no queue elsewhere::q any more"
     assert of.rerouted == REROUTES_MOST
 
 
@@ -397,3 +397,18 @@ def test_every_message_gets_one_place_of_each_logical_queue(
             assert set(used) <= known | ({""} if anycast else set())
             shares = sorted(used.values())
             assert shares[-1] - shares[0] <= 1, "turns are strict"
+
+
+def test_what_is_taken_back_leaves_turns_and_counts_as_they_were() -> None:
+    """A refused transaction costs no node its turn, and is not counted."""
+    of = ClusterRouter()
+    of.table = table({"q": [Place(""), Place("b", next_hop="b"), Place("c", next_hop="c")]})
+    first = of(routing(1, ["q"]))
+    refused = routing(2, ["q"])
+    of(refused)
+    counted = of.routed
+    while refused.undo:
+        refused.undo.pop()()
+    assert of.routed < counted
+    second, third = of(routing(1, ["q"])), of(routing(1, ["q"]))
+    assert [one and one[0].destination.bridge for one in (first, second, third)] == [None, "$cluster.b", "$cluster.c"]
