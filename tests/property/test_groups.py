@@ -85,7 +85,11 @@ from tests.integration.journal.helpers import ManualClock, batch, text
 C = TypeVar("C", bound=WriteCommand)
 
 SEEDS: Final = max(4, rounds(8))
+#: One world of two sees no batch that is blocked: there are more until all acts were seen.
+SEEDS_MOST: Final = 60
 GROUPS: Final = 60
+ACTS: Final = {"failed", "CommitCommand blocked", "DeliverCommand blocked"}
+REFUSED: Final = {CommitCommand, DeliverCommand, MoveCommand, LeaseCommand, QueueCommand}
 ADDRESSES: Final = (*("orders", "tight") * 4, *("full", "shared", "x") * 2, "closed", "y")
 QUEUES: Final = ("q", "r", "shared", REPLAYED_QUEUE)
 IDS: Final = tuple(b"id-%d" % number for number in range(12))
@@ -620,7 +624,9 @@ def test_what_is_refused_or_fails_leaves_nothing_and_what_is_stored_is_what_is_d
     seen: Counter[str] = Counter()
     refused: set[type[WriteCommand]] = set()
     base = random.Random().randrange(2**32)
-    for turn in range(SEEDS):
+    for turn in range(SEEDS_MOST):
+        if turn >= SEEDS and ACTS <= seen.keys() and REFUSED <= refused:
+            break
         seed = f"{base}:{turn}"
         world = World(tmp_path / str(turn), seed)
         try:
@@ -633,7 +639,5 @@ def test_what_is_refused_or_fails_leaves_nothing_and_what_is_stored_is_what_is_d
             world.connection.close()
         seen += world.seen
         refused |= world.refused
-    assert seen["failed"]
-    assert seen["CommitCommand blocked"]
-    assert seen["DeliverCommand blocked"]
-    assert {CommitCommand, DeliverCommand, MoveCommand, LeaseCommand, QueueCommand} <= refused
+    assert ACTS <= seen.keys()
+    assert REFUSED <= refused

@@ -411,4 +411,8 @@ def test_what_is_taken_back_leaves_turns_and_counts_as_they_were() -> None:
         refused.undo.pop()()
     assert of.routed < counted
     second, third = of(routing(1, ["q"])), of(routing(1, ["q"]))
-    assert [one and one[0].destination.bridge for one in (first, second, third)] == [None, "$cluster.b", "$cluster.c"]
+    assert [one and one[0].destination.bridge for one in (first, second, third)] == [
+        None,
+        "$cluster.b",
+        "$cluster.c",
+    ]
