@@ -15,8 +15,10 @@ from bridge.http.answers import JSON, MSGPACK, Answer, answer, encode_json, enco
 from bridge.http.codec import Decoder, json_messages, msgpack_messages
 from bridge.http.connection import connection_of, take
 from bridge.http.limits import PAGE_TEXT_BYTES_MAX
-from bridge.http.problems import UnsupportedMediaType
+from bridge.http.problems import BodyTooSlow, UnsupportedMediaType
 from bridge.journal.values.store import Delivered
+from bridge.link.limits import LEAST_RATE
+from bridge.link.pace import Pace
 from bridge.messages.message import CHUNK_BYTES
 
 #: A body of settings for a queue, a lease or a cache, in bytes.
@@ -31,7 +33,7 @@ async def read_body(request: web.Request, limit_bytes: int, timeout_s: float) ->
     Raises:
         TooBusy: `max-transit-size` bytes are on their way.
         MessageTooLarge: above `limit_bytes`; decided by Content-Length before anything is read.
-        Malformed: it did not arrive within `timeout_s`. Stopping: it had not arrived when the node went down.
+        BodyTooSlow: it came below `LEAST_RATE`. Stopping: it had not arrived when the node went down.
     """
     content = request.content
     if content.is_eof():
@@ -45,8 +47,8 @@ async def read_body(request: web.Request, limit_bytes: int, timeout_s: float) ->
     if length is not None and length > limit_bytes:
         raise _too_large(limit_bytes, length)
     await _let_come(request)
-    async with _in_time(request, timeout_s, "the body"):
-        return await _read_parts(request, limit_bytes)
+    async with _Arrival(request, timeout_s).waiting() as arrived:
+        return await _read_parts(request, limit_bytes, arrived)
 
 
 async def _let_come(request: web.Request) -> None:
@@ -55,19 +57,57 @@ async def _let_come(request: web.Request) -> None:
         await request.writer.write(_CONTINUE)
 
 
-@contextlib.asynccontextmanager
-async def _in_time(request: web.Request, timeout_s: float, what: str) -> AsyncIterator[None]:
-    """Wait for a part of the body. Raises: Malformed: it did not arrive in time. Stopping."""
-    connection = connection_of(request)
-    try:
-        async with asyncio.timeout(timeout_s) as connection.arriving:
-            yield
-    except TimeoutError:
-        if connection.gives_up:
-            raise Stopping("the node is going down, and the body has not arrived") from None
-        raise Malformed(f"{what} did not arrive within {timeout_s:g} s", "body", f"{timeout_s:g} s") from None
-    finally:
-        connection.arriving = None
+class _Arrival:
+    """Waits for parts of a request's body, which have to come at `LEAST_RATE` at least.
+
+    The rate is measured over twice `timeout_s`, so that a line which is cut for that long is not too slow.
+    """
+
+    def __init__(self, request: web.Request, timeout_s: float) -> None:
+        self._connection = connection_of(request)
+        self._loop = asyncio.get_running_loop()
+        self._pace = Pace(round(2000 * timeout_s))
+        self._timer: asyncio.TimerHandle | None = None
+        #: The numbers of a body that was too slow.
+        self._slowness = ""
+
+    @contextlib.asynccontextmanager
+    async def waiting(self) -> AsyncIterator[Callable[[int], None]]:
+        """Wait for parts of the body, and call what is yielded with the size of each.
+
+        Raises: BodyTooSlow, Stopping.
+        """
+        now_ms = self._now_ms()
+        self._pace.begin(now_ms)
+        try:
+            async with asyncio.timeout(None) as self._connection.arriving:
+                self._set_timer()
+                yield self._add
+        except TimeoutError:
+            if self._connection.gives_up:
+                raise Stopping("the node is going down, and the body has not arrived") from None
+            detail = f"the body came too slowly: {self._slowness} (call-timeout)"
+            raise BodyTooSlow(detail, "body", LEAST_RATE) from None
+        finally:
+            self._connection.arriving = None
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def _now_ms(self) -> int:
+        return round(self._loop.time() * 1000)
+
+    def _add(self, size: int) -> None:
+        self._pace.add(size, 0)
+
+    def _set_timer(self) -> None:
+        self._timer = self._loop.call_later(self._pace.window_ms / 1000, self._judge)
+
+    def _judge(self) -> None:
+        self._slowness = self._pace.too_slow(self._now_ms()) or ""
+        if not self._slowness:
+            self._set_timer()
+        elif self._connection.arriving is not None:
+            self._connection.arriving.reschedule(self._loop.time())
 
 
 def may_be_large(request: web.Request, least_bytes: int) -> bool:
@@ -79,19 +119,19 @@ def may_be_large(request: web.Request, least_bytes: int) -> bool:
 
 
 class IncomingBody:
-    """A body that is read in chunks of `CHUNK_BYTES`, each of which has to arrive within `timeout_s`."""
+    """A body that is read in chunks of `CHUNK_BYTES`; only while one is read it has to come fast enough."""
 
     def __init__(self, request: web.Request, limit_bytes: int, timeout_s: float) -> None:
         self._request = request
         self._limit_bytes = limit_bytes
-        self._timeout_s = timeout_s
+        self._arrival = _Arrival(request, timeout_s)
         self._size = 0
         self._begun = False
 
     async def chunk(self) -> bytes:
         """The next chunk; empty at the end. Its bytes count as under way until `stored`.
 
-        Raises: TooBusy, MessageTooLarge, Malformed, Stopping.
+        Raises: TooBusy, MessageTooLarge, BodyTooSlow, Stopping.
         """
         if not self._begun:
             self._begun = True
@@ -99,14 +139,15 @@ class IncomingBody:
             if length is not None and length > self._limit_bytes:
                 raise _too_large(self._limit_bytes, length)
             await _let_come(self._request)
-        async with _in_time(self._request, self._timeout_s, f"a part of {CHUNK_BYTES} bytes of the body"):
-            return await self._read()
+        async with self._arrival.waiting() as arrived:
+            return await self._read(arrived)
 
-    async def _read(self) -> bytes:
+    async def _read(self, arrived: Callable[[int], None]) -> bytes:
         content, chunk = self._request.content, bytearray()
         try:
             while len(chunk) < CHUNK_BYTES and (part := await content.read(CHUNK_BYTES - len(chunk))):
                 chunk += part
+                arrived(len(part))
                 self._size += len(part)
                 take(self._request, len(part))
                 if self._size > self._limit_bytes:
@@ -122,7 +163,7 @@ class IncomingBody:
         connection_of(self._request).give_back(len(chunk))
 
 
-async def _read_parts(request: web.Request, limit_bytes: int) -> bytes:
+async def _read_parts(request: web.Request, limit_bytes: int, arrived: Callable[[int], None]) -> bytes:
     parts: list[bytes] = []
     size = 0
     content = request.content
@@ -130,6 +171,7 @@ async def _read_parts(request: web.Request, limit_bytes: int) -> bytes:
         while not content.at_eof():
             parts.append(await content.readany())
             size += len(parts[-1])
+            arrived(len(parts[-1]))
             take(request, len(parts[-1]))
             if size > limit_bytes:
                 raise _too_large(limit_bytes, size)

@@ -38,6 +38,12 @@ class MethodNotAllowed(BridgeError):
     code, status = "METHOD_NOT_ALLOWED", 405
 
 
+class BodyTooSlow(BridgeError):
+    """A body that came below `LEAST_RATE`; `limit` is that rate, bytes a second."""
+
+    code, status = "BODY_TOO_SLOW", 408
+
+
 class UnsupportedMediaType(BridgeError):
     """A body of another type than the call takes, or an encoded one."""
 

@@ -51,6 +51,14 @@ def _nothing() -> None:
 class Socket(Protocol):
     """A connection that carries whole messages."""
 
+    def watch(self, on_bytes: Callable[[bytes], None]) -> None:
+        """Call `on_bytes` from now on with bytes of the connection as they come, before any message is
+        made of them.
+        """
+
+    def hold(self, held: bool) -> None:
+        """Read no bytes from the connection, or read on. Messages that have come are still received."""
+
     async def send(self, data: bytes) -> None:
         """Send one message; waits while too much is on its way. Raises: ConnectionError."""
 
@@ -82,6 +90,9 @@ class Driver:
         self._timer: asyncio.TimerHandle | None = None
         #: The time to which the timer is set, ms; it may be earlier than needed, never later.
         self._timer_ms = 0
+        #: The connection is not read.
+        self._held = False
+        socket.watch(self._arrived)
 
     async def run(self) -> None:
         """Read and write until the machine is CLOSED or the connection gone; then let go of it."""
@@ -106,8 +117,23 @@ class Driver:
                 self._socket.cut()
             await self._socket.close()
 
+    def _arrived(self, data: bytes) -> None:
+        """Bytes came in. A frame that begins may bring a deadline before the timer's."""
+        now_ms = self._clock.monotonic_ms()
+        self._machine.arrived(data, now_ms)
+        if self._machine.is_held is not self._held:
+            self._hold()
+        if self._timer is None or self._timer_ms > now_ms + self._machine.unfinished_period_ms:
+            self._set_timer()
+
+    def _hold(self) -> None:
+        self._held = self._machine.is_held
+        self._socket.hold(self._held)
+
     def wake(self) -> None:
         """Look at the machine again after a call to it."""
+        if self._machine.is_held is not self._held:
+            self._hold()
         self._on_change()
         self._work.set()
         self._moved.set()

@@ -41,8 +41,10 @@ class CloseCode(StrEnum):
     PROTOCOL = "PROTOCOL"
     #: The ends speak different versions.
     VERSION = "VERSION"
-    #: No frame for `connection-ttl`.
+    #: No byte for `connection-ttl`.
     SILENT = "SILENT"
+    #: The bytes of a frame came below the lowest rate.
+    TOO_SLOW = "TOO_SLOW"
     #: The handshake or an OPEN was not answered within `call-timeout`.
     TIMEOUT = "TIMEOUT"
     #: A batch began beyond the target's next.

@@ -67,6 +67,14 @@ ANSWERS_MOST: Final = 256
 NOTICE_MOST: Final = 48 * KIB
 #: NOTICEs of an end that wait to leave. At the limit its extension has to say it again later.
 NOTICES_MOST: Final = 64
+#: The lowest rate at which the bytes of a frame, or of a request's body, have to come: bytes a second, over
+#: `connection-ttl` or `call-timeout`. A line of 16 kbit/s carries 2,000; with cuts of 30 s in each minute
+#: 1,000, and some 300 where TCP's retransmission timer has doubled through the cut and leaves 9 s of the
+#: minute.
+LEAST_RATE: Final = 100
+#: The longest time over which that rate of a frame is measured, ms: also where `connection-ttl` is longer,
+#: or -1.
+PACE_MOST_MS: Final = 600_000
 #: A deadline that is never reached, ms: the meaning of -1.
 NEVER_MS: Final = 2**53
 

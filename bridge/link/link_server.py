@@ -14,7 +14,6 @@ from bridge.link.frames import Hello
 from bridge.link.machine import Noticed
 from bridge.link.receiver import Receiver
 from bridge.link.receiving import BodyEnded, ChunkArrived, Delivering, Event, Greeted, Opening
-from bridge.link.room import LinkRoom
 from bridge.messages.batch import Batch
 from bridge.relay.ports import ChunkTarget, Receipt, Target, Upload
 from bridge.runtime.clock import Clock
@@ -31,10 +30,7 @@ class LinkServer:
         machine: Receiver,
         make_end: Callable[[Hello], LinkEnd],
         clock: Clock,
-        room: LinkRoom | None = None,
     ) -> None:
-        """`room`: the machine's; None: it is alone."""
-        self._room = room
         self._machine = machine
         self._make_end = make_end
         self._driver = Driver(machine, socket, clock, self._on_change)
@@ -57,13 +53,10 @@ class LinkServer:
         def wake() -> None:
             loop.call_soon(self._driver.wake)  # not while another link's call is under way
 
-        if self._room is not None:
-            self._room.join(wake)
+        self._machine.arriving.wake = wake
         try:
             await self._driver.run()
         finally:
-            if self._room is not None:
-                self._room.leave(wake)
             await self._let_go()
 
     def stop(self, reason: str) -> None:

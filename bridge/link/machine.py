@@ -118,6 +118,25 @@ class Machine(Generic[EventT]):
         self._pings = 0
         self._ping_sent_ms: int | None = None
 
+    def arrived(self, data: bytes, now_ms: int) -> None:
+        """Count bytes of the connection as they come: a part of a frame is a sign of life, too."""
+        self._liveness.heard_bytes(len(data), now_ms)
+
+    @property
+    def unfinished_period_ms(self) -> int:
+        """Longest time from bytes of a frame that has not come whole to the next `tick`."""
+        return self._liveness.unfinished_period_ms
+
+    @property
+    def is_held(self) -> bool:
+        """Whether no bytes are to be read from the connection."""
+        return False
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether this end does not read because of its own work: the other end is not to blame."""
+        return False
+
     def receive(self, data: bytes, now: Now) -> None:
         """Act on a binary message of the other end. A broken or forbidden one closes the link."""
         if self.state is LinkState.CLOSED:
@@ -146,14 +165,19 @@ class Machine(Generic[EventT]):
         """Do everything that is due; call at `deadline_ms` at the latest; an earlier call does no harm."""
         if self.state is LinkState.CLOSED:
             return
+        if not self.is_behind:
+            self._liveness.resume(now.ms)
         match self._liveness.duty(now.ms):
             case Duty.PING:
                 self._ping(now)
-            case Duty.GIVE_UP:
+            case Duty.SILENT:
                 silent_s = self._liveness.connection_ttl_ms / 1000
                 self.close(
-                    CloseCode.SILENT, f"the other end sent nothing for {silent_s:g} s (connection-ttl)"
+                    CloseCode.SILENT, f"the other end sent no byte for {silent_s:g} s (connection-ttl)"
                 )
+            case Duty.TOO_SLOW:
+                slowness = self._liveness.slowness
+                self.close(CloseCode.TOO_SLOW, f"the other end sent {slowness}, of a frame that is not whole")
             case Duty.NOTHING:
                 pass
 
@@ -173,7 +197,11 @@ class Machine(Generic[EventT]):
 
     def deadline_ms(self) -> int | None:
         """The time at which `tick` is next due, by the clock that never goes back; None: not at all."""
-        return None if self.state is LinkState.CLOSED else self._liveness.deadline_ms()
+        if self.state is LinkState.CLOSED:
+            return None
+        if self._liveness.held and not self.is_behind:
+            return 0
+        return self._liveness.deadline_ms()
 
     def next_frame(self) -> AnyFrame | None:
         """The next frame to send now; None: nothing can be sent now.
@@ -245,6 +273,12 @@ class Machine(Generic[EventT]):
         """
 
     def _ping(self, now: Now) -> None:
+        """Send a PING, unless one still waits to leave."""
+        if any(isinstance(frame, Ping) for frame in self._controls):
+            return
+        self._send_ping(now)
+
+    def _send_ping(self, now: Now) -> None:
         self._ping_sent_ms = now.ms
         self._pings += 1
         self._controls.append(Ping(self._pings, now.epoch_ms))

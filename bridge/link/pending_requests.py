@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from bridge.link.frames import Welcome
+from bridge.link.limits import NEVER_MS
 from bridge.relay.ports import Opened, Receipt, StreamState
 
 #: The ticket of the handshake.
@@ -26,6 +27,8 @@ class Answered:
 class _Open:
     deadline_ms: int
     missing: int
+    #: The PING behind it, while that is not answered: it may not have been read yet.
+    ping: int | None = None
     streams: dict[str, StreamState] = field(default_factory=dict)
 
 
@@ -36,7 +39,11 @@ class _Call:
 
 
 class PendingRequests:
-    """The tickets that have no answer yet. Deadlines are ms of a clock that never goes back."""
+    """The tickets that have no answer yet. Deadlines are ms of a clock that never goes back.
+
+    An OPEN behind batches has its deadline from when the other end has read it: the answer to a PING behind
+    it shows that. So a slow line, which takes long for the batches, is not taken for a dead node.
+    """
 
     def __init__(self, greeting_deadline_ms: int) -> None:
         self._last = GREETING
@@ -52,11 +59,26 @@ class PendingRequests:
         self._store = welcome.store
         return Answered(GREETING, welcome)
 
-    def new_open(self, streams: int, deadline_ms: int) -> int:
-        """A ticket for so many streams, which brings `Opened`."""
+    def new_open(self, streams: int, deadline_ms: int, ping: int | None = None) -> int:
+        """A ticket for so many streams, which brings `Opened`.
+
+        `ping`: the number of the PING behind it; it has no deadline until `read`.
+        """
         self._last += 1
-        self._opens[self._last] = _Open(deadline_ms, streams)
+        self._opens[self._last] = _Open(NEVER_MS if ping is not None else deadline_ms, streams, ping=ping)
         return self._last
+
+    def read(self, ping: int, deadline_ms: int) -> None:
+        """The other end has read everything before this PING."""
+        for waiting in self._opens.values():
+            if waiting.ping is not None and waiting.ping <= ping:
+                waiting.ping, waiting.deadline_ms = None, deadline_ms
+
+    def go_on(self, deadline_ms: int) -> None:
+        """An OPEN was answered: the next one has as long again, for the answers come one after the other."""
+        waiting = next(iter(self._opens.values()), None)
+        if waiting is not None and waiting.ping is None:
+            waiting.deadline_ms = deadline_ms
 
     def new_call(self, batches: int) -> int:
         """A ticket for so many batches, which brings their receipts."""

@@ -11,6 +11,7 @@ from collections import deque
 
 from bridge.errors import BridgeError, OutOfSequence
 from bridge.link import batch_frames, limits
+from bridge.link.arriving import Arriving
 from bridge.link.frames import (
     BatchFrame,
     BodyFrame,
@@ -58,6 +59,9 @@ class Receiver(Machine[Event]):
         super().__init__(now, largest_sent=limits.ANSWER_MOST)
         self._identity = identity
         self._room = room or LinkRoom(limits.NUMBER_MOST)
+        self.arriving = Arriving(self._room, limits.largest_frame(identity.max_message_size))
+        #: Bytes were counted as they came.
+        self._counts = False
         self._call_timeout_ms = call_timeout_ms
         self._greeting_deadline_ms = limits.deadline_ms(now.ms, call_timeout_ms)
         self._streams: list[ReceivedStream] = []
@@ -79,6 +83,40 @@ class Receiver(Machine[Event]):
         #: Bytes that the unanswered batches take in memory; and the number of OPENs that are not answered.
         self._buffered = 0
         self._opens = 0
+
+    def arrived(self, data: bytes, now_ms: int) -> None:
+        """As `Machine.arrived`; also counts the bytes in the room of all links."""
+        super().arrived(data, now_ms)
+        if self.state is not LinkState.CLOSED:
+            self._counts = True
+            self.arriving.add(data)
+            if self.arriving.held:
+                self._liveness.hold()
+
+    def receive(self, data: bytes, now: Now) -> None:
+        """As `Machine.receive`; then what is kept of the message counts in place of its bytes."""
+        super().receive(data, now)
+        if not self._counts or self.state is LinkState.CLOSED:
+            return
+        if not self.arriving.taken(len(data)):
+            self.close(CloseCode.PROTOCOL, "bytes came before the upgrade was answered")
+            return
+        if self.arriving.is_unfinished:
+            self._liveness.begin_frame(now.ms)
+        if self.is_behind:
+            self._liveness.hold()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether no bytes are to be read from the connection: the room of all links is full."""
+        return self.arriving.held
+
+    @property
+    def is_behind(self) -> bool:
+        """As `Machine.is_behind`: batches or OPENs wait for the target, or the room of all links is full."""
+        return (
+            self.arriving.held or self._opens >= limits.OPENS_MOST or self._buffered >= limits.BUFFERED_MOST
+        )
 
     # ------------------------------------------------------------------ the target's answers
 
@@ -167,20 +205,19 @@ class Receiver(Machine[Event]):
         self._events.clear()
         buffered, self._buffered = self._buffered, 0
         self._room.give(buffered)
+        self.arriving.end()
 
     @property
     def may_read(self) -> bool:
         """Whether to take another frame: the frames taken and not answered are bounded, and so are the
         answers.
 
-        So are the bytes that all links have taken. One frame is taken where there is any room, however large
-        it is; the handshake takes none.
+        A full room of all links keeps bytes from coming (`is_held`), not frames that have come.
         """
         return (
             len(self._controls) < limits.ANSWERS_MOST
             and self._opens < limits.OPENS_MOST
             and self._buffered < limits.BUFFERED_MOST
-            and not (self._room.is_full and self.state is LinkState.OPEN)
         )
 
     def tick(self, now: Now) -> None:

@@ -84,8 +84,8 @@ class Sender(Machine[Answered | ChunkWanted]):
             BridgeError: the link has ended (`error`).
         """
         self._check_open()
-        deadline_ms = limits.deadline_ms(now.ms, self._call_timeout_ms)
-        ticket = self._pending.new_open(len(streams), deadline_ms)
+        ping = self._pings + 1 if self._sent_unanswered else None
+        ticket = self._pending.new_open(len(streams), self._deadline_ms(now), ping)
         for asked in streams:
             stream = self._streams.get(asked.identity)
             if stream is None:
@@ -104,7 +104,12 @@ class Sender(Machine[Answered | ChunkWanted]):
                     asked.routing_type,
                 )
             )
+        if ping is not None:
+            self._send_ping(now)
         return ticket
+
+    def _deadline_ms(self, now: Now) -> int:
+        return limits.deadline_ms(now.ms, self._call_timeout_ms)
 
     def deliver(self, batches: Sequence[Batch]) -> int:
         """Send batches (at least one) as credit allows; the ticket brings a receipt for each.
@@ -311,6 +316,7 @@ class Sender(Machine[Answered | ChunkWanted]):
             stream.gate, stream.next, stream.untaken = StreamGate.OPEN, frame.next or 0, False
         state = StreamState(frame.next, frame.run, frame.checksum, frame.epoch, frame.has_run)
         self._emit(self._pending.opened(ticket, stream.identity, state))
+        self._pending.go_on(self._deadline_ms(now))
         self._measure(now)
 
     def _measure(self, now: Now) -> None:
@@ -339,6 +345,11 @@ class Sender(Machine[Answered | ChunkWanted]):
         self._answer(delivery, receipt)
         self._settle()
         self._measure(now)
+
+    def _on_pong(self, frame: Pong, now: Now) -> None:
+        """As `Machine.on_pong`; the OPENs before the PING have been read, too."""
+        self._pending.read(frame.number, self._deadline_ms(now))
+        self.on_pong(frame, now)
 
     def _on_credit(self, frame: Credit, _now: Now) -> None:
         self._credit += frame.bytes
@@ -373,7 +384,7 @@ class Sender(Machine[Answered | ChunkWanted]):
         (LinkState.OPEN, ReceiptFrame): _on_receipt,
         (LinkState.OPEN, Credit): _on_credit,
         (LinkState.OPEN, Ping): Machine.on_ping,
-        (LinkState.OPEN, Pong): Machine.on_pong,
+        (LinkState.OPEN, Pong): _on_pong,
         (LinkState.OPEN, Notice): Machine.on_notice,
         (LinkState.OPEN, Close): Machine.on_close,
     }

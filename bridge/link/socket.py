@@ -26,6 +26,7 @@ from bridge.link.machine import Ending
 from bridge.link.receiver import Receiver
 from bridge.link.receiving import NodeIdentity
 from bridge.link.room import LinkRoom
+from bridge.link.wire import Wire
 from bridge.runtime.clock import Clock, SystemClock
 
 #: Longest time of a WebSocket's own closing at either end, seconds.
@@ -67,10 +68,20 @@ class WebSocket:
     def __init__(
         self,
         ws: aiohttp.ClientWebSocketResponse | web.WebSocketResponse,
+        wire: Wire,
         session: aiohttp.ClientSession | None = None,
     ) -> None:
         self._ws = ws
+        self._wire = wire
         self._session = session
+
+    def watch(self, on_bytes: Callable[[bytes], None]) -> None:
+        """Implements `Socket.watch`."""
+        self._wire.watch(on_bytes)
+
+    def hold(self, held: bool) -> None:
+        """Implements `Socket.hold`."""
+        self._wire.hold(held)
 
     async def send(self, data: bytes) -> None:
         """Implements `Socket.send`."""
@@ -83,6 +94,7 @@ class WebSocket:
     async def receive(self) -> bytes:
         """Implements `Socket.receive`. A text message comes as its bytes, which are never a frame."""
         message = await self._ws.receive()
+        self._wire.stay_held()
         match message.type:
             case aiohttp.WSMsgType.BINARY:
                 data: bytes = message.data
@@ -122,8 +134,10 @@ async def connect(endpoint: Endpoint, call_timeout_ms: int) -> WebSocket:
         TargetRefused: the protocol was refused, or the URL is invalid.
     """
     problems: list[str] = []
+    wires: list[Wire] = []
     session = aiohttp.ClientSession(
-        timeout=aiohttp.ClientTimeout(total=None), middlewares=(_stay, _keeping_problem(problems))
+        timeout=aiohttp.ClientTimeout(total=None),
+        middlewares=(_stay, _keeping_problem(problems), _watching(wires)),
     )
     try:
         async with asyncio.timeout(call_timeout_ms / 1000 if call_timeout_ms >= 0 else None):
@@ -133,12 +147,13 @@ async def connect(endpoint: Endpoint, call_timeout_ms: int) -> WebSocket:
         if isinstance(error, Exception):
             raise _named(error, endpoint, call_timeout_ms, "".join(problems)) from error
         raise
+    link = WebSocket(ws, wires[-1], session)
     if ws.protocol != limits.SUBPROTOCOL:
-        await WebSocket(ws, session).close()
+        await link.close()
         raise TargetRefused(
             f"{endpoint} does not speak {limits.SUBPROTOCOL}; it answered {ws.protocol or 'none'}"
         )
-    return WebSocket(ws, session)
+    return link
 
 
 class _Redirected(aiohttp.ClientError):
@@ -167,6 +182,21 @@ def _keeping_problem(problems: list[str]) -> aiohttp.ClientMiddlewareType:
         return response
 
     return keep
+
+
+def _watching(wires: list[Wire]) -> aiohttp.ClientMiddlewareType:
+    """Watch the bytes of the connection once it is upgraded."""
+
+    async def watch(
+        request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        response = await handler(request)
+        if response.status == 101 and (connection := response.connection) is not None:
+            assert connection.transport is not None
+            wires.append(Wire(connection.transport))
+        return response
+
+    return watch
 
 
 async def _upgrade(session: aiohttp.ClientSession, endpoint: Endpoint) -> aiohttp.ClientWebSocketResponse:
@@ -292,6 +322,8 @@ async def serve_link(  # noqa: PLR0913 - one link, from the upgrade to its end
     )
     if not ws.can_prepare(request):
         raise Malformed(f"{limits.PATH} is opened as a WebSocket (RFC 6455)", "Upgrade")
+    assert request.transport is not None
+    wire = Wire(request.transport)  # before the answer: no byte of a frame is missed
     await ws.prepare(request)
     clock = clock or SystemClock()
     machine = Receiver(identity, call_timeout_ms=call_timeout_ms, now=now(clock), room=room)
@@ -299,7 +331,7 @@ async def serve_link(  # noqa: PLR0913 - one link, from the upgrade to its end
         asked = ascii(request.headers.get("Sec-WebSocket-Protocol", "none"))[1:-1]
         detail = f"this node speaks {limits.SUBPROTOCOL}; found {asked}"
         machine.close(CloseCode.VERSION, detail, permanent=True)
-    server = LinkServer(WebSocket(ws), machine, make_end, clock, room)
+    server = LinkServer(WebSocket(ws, wire), machine, make_end, clock)
     waiters = [asyncio.create_task(_stop(event, reason, server)) for event, reason in endings]
     try:
         await server.run()

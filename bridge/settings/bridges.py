@@ -116,10 +116,12 @@ class Bridge(Table):
         "From here on a message travels in a frame of its own.", "100KiB"
     )
     check_period_ms: PositiveTimeOrNeverMs = setting(
-        "A ping goes out after this long without a frame; -1 never.", 30_000
+        "A ping goes out after this long without a whole frame; -1 never.", 30_000
     )
     connection_ttl_ms: PositiveTimeOrNeverMs = setting(
-        "The link is dead after this long without a frame; longer than check-period; -1 never.", 60_000
+        "The link is dead after this long without a byte; longer than check-period; -1 never. A frame that "
+        "has begun has to come at 100 bytes a second at least.",
+        60_000,
     )
     call_timeout_ms: PositiveTimeMs = setting(
         "Longest wait for the handshake, for the transformer, and of a POST that BLOCK holds at an address "

@@ -76,10 +76,12 @@ class ClusterConnection(Table):
     )
     reconnect_attempts: Attempts = setting("Attempts to reach it again; -1 no end.", -1)
     check_period_ms: PositiveTimeOrNeverMs = setting(
-        "A ping goes out after this long without a frame; -1 never.", 30_000
+        "A ping goes out after this long without a whole frame; -1 never.", 30_000
     )
     connection_ttl_ms: PositiveTimeOrNeverMs = setting(
-        "A link is dead after this long without a frame; longer than check-period; -1 never.", 60_000
+        "A link is dead after this long without a byte; longer than check-period; -1 never. A frame that "
+        "has begun has to come at 100 bytes a second at least.",
+        60_000,
     )
     call_timeout_ms: PositiveTimeMs = setting("Longest wait for the handshake.", 30_000)
     notification_interval_ms: PositiveTimeMs = setting(

@@ -119,11 +119,13 @@ class Acceptor(Table):
     max_connections: Count = setting("Open connections, node links included.", 1000)
     call_timeout_ms: PositiveTimeMs = setting(
         "Longest that a send is held: by BLOCK, where a bridge that reads the address may say less, and by a "
-        "full disk. Also the longest wait for a request's body, and for a link's HELLO.",
+        "full disk. Also the longest wait for a link's HELLO. A request's body has to come at 100 bytes a "
+        "second at least, over twice as long.",
         30_000,
     )
     max_link_size_bytes: SizeBytes = setting(
-        "Bytes of batches that have come over all node links and are not stored; beyond it no link is read.",
+        "Bytes of frames that come over all node links, from their header on, and of batches that are not "
+        "stored; beyond it no frame begins.",
         "256MiB",
     )
     max_addresses: Count = setting(

@@ -203,9 +203,13 @@ LIMITS: Final = {
         size(link_limits.BUFFERED_MOST),
         f"{_LINK}::test_nothing_more_is_read_while_batches_of_many_entries_are_not_answered",
     ),
-    "batches of all links in memory": Limit(
+    "frames of all links as they come, and batches until they are stored": Limit(
         size(_ACCEPTOR.max_link_size_bytes),
-        "integration/link/test_link.py::test_all_links_together_hold_no_more_than_max_link_size",
+        "integration/link/test_link.py::test_many_links_with_unfinished_frames_stay_within_max_link_size",
+    ),
+    "bytes of a frame, or of a request's body, as they come": Limit(
+        f"{count(link_limits.LEAST_RATE)} a second at least",
+        "unit/link/test_liveness.py::test_a_byte_in_each_few_seconds_is_too_slow_and_the_reason_has_its_numbers",
     ),
     "deliveries of a link under way": Limit(
         count(link_limits.DELIVERIES_MOST), f"{_LINK}::test_at_most_so_many_are_at_the_target_at_once"

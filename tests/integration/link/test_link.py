@@ -20,9 +20,10 @@ from aiohttp import web
 
 from bridge.errors import BridgeError, Fenced, Malformed, OutOfSequence, TargetRefused, TargetUnavailable
 from bridge.link import driver, limits
+from bridge.link.batch_frames import to_frame
 from bridge.link.codec import decode, encode
 from bridge.link.correspondent import LinkEnd
-from bridge.link.frames import BrokenFrame, Close, CloseCode, Hello
+from bridge.link.frames import BrokenFrame, Close, CloseCode, Hello, OpenStream, StreamOpened
 from bridge.link.node_target import NodeTarget
 from bridge.link.receiving import NodeIdentity
 from bridge.link.room import LinkRoom
@@ -34,7 +35,7 @@ from bridge.relay.ports import Receipt, Stream
 from dedup.verdict import Verdict
 from tests.harness.eventually import until
 from tests.unit.link.fakes import FakeCorrespondent, FakeTarget
-from tests.unit.link.helpers import HELLO, OTHER, STREAM, batch, not_now, refused
+from tests.unit.link.helpers import HELLO, OTHER, STREAM, batch, not_now, refused, ws_frame
 
 MIB = 1024 * 1024
 #: Nothing here takes a second; what does has hung.
@@ -392,7 +393,7 @@ async def test_a_link_without_answers_is_dead_after_the_ttl_and_can_be_opened_ag
     await target.open([STREAM])
     proxy.answers = False
     error = await failing(target.deliver([batch(0, 1)]))
-    assert str(error) == "SILENT: the other end sent nothing for 0.15 s (connection-ttl)"
+    assert str(error) == "SILENT: the other end sent no byte for 0.15 s (connection-ttl)"
     proxy.answers = True
     await target.open([STREAM])
     assert (await target.deliver([batch(0, 1)]))[0].verdict is Verdict.DUPLICATE
@@ -631,27 +632,63 @@ async def test_a_frame_above_the_limit_ends_the_link_and_the_target_is_let_go(no
     assert node.target.closes == 1
 
 
+async def test_many_links_with_unfinished_frames_stay_within_max_link_size(node: Node) -> None:
+    """Each promises a MiB and sends half of it; those that are read end theirs, and then the next are read."""
+    node.room = LinkRoom(4 * MIB)
+    data = encode(to_frame(batch(0, 1, MIB), 0, 0))
+    opening = OpenStream(0, STREAM.identity, STREAM.address, STREAM.target_address, STREAM.run)
+    async with contextlib.AsyncExitStack() as stack:
+        links = []
+        for _ in range(30):
+            reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
+            stack.callback(writer.close)
+            writer.write(
+                b"GET /v1/link HTTP/1.1\r\nHost: hub\r\nAuthorization: Bearer secret\r\n"
+                b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+                b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+                b"Sec-WebSocket-Protocol: core-bridge.1\r\n\r\n" + ws_frame(encode(WINDOW))
+            )
+            await reader.readuntil(b"\r\n\r\n")
+            links.append((reader, writer))
+        await until(lambda: len(node.hellos) == len(links), "all have been greeted")
+        for _, writer in links:
+            writer.write(ws_frame(encode(opening)))
+        for reader, _ in links:
+            answers = [decode(await read_frame(reader)) for _ in range(2)]
+            assert isinstance(answers[1], StreamOpened)
+        frame = ws_frame(data)
+        for _, writer in links:
+            writer.write(frame[: len(frame) // 2])
+        await until(lambda: node.room is not None and node.room.is_full, "the room is full")
+        assert node.room.buffered <= node.room.most + len(data)
+        for _, writer in links:
+            writer.write(frame[len(frame) // 2 :])
+        await until(lambda: len(node.target.handed) == len(links), "each ends its frame")
+        await until(lambda: node.room is not None and node.room.buffered == 0, "all are answered")
+
+
 # ---------------------------------------------------------------------- letting go
 
 
 async def test_all_links_together_hold_no_more_than_max_link_size(node: Node, link_to: Connecting) -> None:
-    """What is beyond it stays with its sender, but for a frame of each link; then all of it comes."""
+    """What is beyond it stays with its sender, but for one frame; then all of it comes."""
     node.room = LinkRoom(MIB)
     node.target.free.clear()
     streams = [Stream(f"{STREAM.identity}{number}", "orders", "orders", "run") for number in range(6)]
     targets = [link_to(node.port) for _ in streams]
     for target, stream in zip(targets, streams, strict=True):
         await target.open([stream])
-    filling = 4  # batches that make it full
+    filling = 3  # batches that make it full
     waiting = [
         asyncio.ensure_future(target.deliver([batch(place, place + 1, MIB // 3, stream)]))
         for target, stream in zip(targets, streams, strict=True)
-        for place in range(filling)
+        for place in range(filling + 1)
     ]
     await until(lambda: len(node.target.handed) >= filling, "the window is full")
     assert node.room.is_full
     await link_to(node.port).open([])  # who comes now is greeted
-    assert len(node.target.handed) <= filling + len(streams) < len(waiting)
+    assert len(node.target.handed) <= filling + 1 < len(waiting)
+    assert node.room.buffered <= node.room.most + MIB // 2, "no frame has begun since"
     node.target.free.set()
     for receipts in await asyncio.gather(*waiting):
         assert receipts[0].verdict is Verdict.STORED
@@ -782,6 +819,14 @@ async def raw_link(
         protocols=(protocol,),
         headers={"Authorization": "Bearer secret"},
     )
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes:
+    """The next small frame that a node sends."""
+    size = (await reader.readexactly(2))[1]
+    if size == 126:
+        size = int.from_bytes(await reader.readexactly(2))
+    return await reader.readexactly(size)
 
 
 # ---------------------------------------------------------------------- notices

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from urllib.parse import urlsplit
 
 import msgspec
@@ -105,7 +106,7 @@ async def waiting_for_chunks(client: Client) -> tuple[asyncio.StreamReader, asyn
 
 @pytest.mark.parametrize(
     ("chunk", "status"),
-    [(b"b\r\n01234567890\r\n", 413), (b"zz\r\n", 400), (b"a\r\n0123456789\r\n0\r\n\r\n", 200)],
+    [(b"b\r\n01234567890\r\n", 413), (b"zz\r\n", 408), (b"a\r\n0123456789\r\n0\r\n\r\n", 200)],
     ids=["too-much", "not-a-chunk", "just-enough"],
 )
 async def test_a_chunked_body_is_judged_while_it_comes(start: Start, chunk: bytes, status: int) -> None:
@@ -127,11 +128,33 @@ async def test_a_body_that_is_broken_off_is_not_stored(client: Client, store: Me
     assert await store.addresses() == []
 
 
-async def test_a_body_that_does_not_arrive_in_time_is_given_up(start: Start, store: MemoryStore) -> None:
+async def test_a_body_that_does_not_come_is_given_up_with_its_numbers(
+    start: Start, store: MemoryStore
+) -> None:
     client = await start(call_timeout_ms=20)
-    sent = POST + b"Connection: close\r\nContent-Length: 10\r\n\r\nhalf"
-    assert problem_in(await raw_exchange(port_of(client), sent)) == (400, "MALFORMED")
+    sent = POST + b"Connection: close\r\nContent-Length: 10\r\n\r\nha"
+    answer = await raw_exchange(port_of(client), sent)
+    assert problem_in(answer) == (408, "BODY_TOO_SLOW")
+    detail = rb"the body came too slowly: 2 bytes in 0\.\d+ s, fewer than 100 a second \(call-timeout\)"
+    assert re.search(detail, answer)
     assert await store.addresses() == []
+
+
+@pytest.mark.parametrize("large", [False, True])
+async def test_a_body_that_keeps_coming_is_taken_however_long_it_takes(
+    start: Start, store: MemoryStore, large: bool
+) -> None:
+    least = 1 if large else 1 << 20
+    client = await start(call_timeout_ms=200, limits=Limits(min_large_message_size=least))
+    reader, writer = await waiting_for_chunks(client)
+    began_s = asyncio.get_running_loop().time()
+    while asyncio.get_running_loop().time() < began_s + 0.9:
+        writer.write(b"64\r\n" + bytes(100) + b"\r\n")
+        await asyncio.sleep(0.005)  # time is the subject: more than two windows
+    writer.write(b"0\r\n\r\n")
+    assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+    writer.close()
+    await writer.wait_closed()
 
 
 async def test_requests_above_the_limit_are_told_to_come_back(start: Start, store: MemoryStore) -> None:

@@ -24,6 +24,16 @@ class FakeSocket:
         self.writable.set()
         self.closed = False
         self.was_cut = False
+        #: Whether the driver reads no bytes.
+        self.held = False
+        #: Shows the driver bytes that have come.
+        self.arrive: Callable[[bytes], None] = lambda _: None
+
+    def watch(self, on_bytes: Callable[[bytes], None]) -> None:
+        self.arrive = on_bytes
+
+    def hold(self, held: bool) -> None:
+        self.held = held
 
     async def send(self, data: bytes) -> None:
         await self.writable.wait()

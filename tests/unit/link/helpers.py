@@ -90,6 +90,20 @@ def tell(machine: Machine[Any], *frames: AnyFrame, ms: int = 0) -> None:
         machine.receive(encode(frame), at(ms))
 
 
+def ws_frame(data: bytes) -> bytes:
+    """A message as its bytes come by the connection: in a WebSocket frame (RFC 6455, section 5.2) whose
+    mask changes nothing.
+    """
+    size = len(data)
+    if size < 126:
+        length = bytes((0x80 | size,))
+    elif size < 1 << 16:
+        length = bytes((0x80 | 126,)) + size.to_bytes(2)
+    else:
+        length = bytes((0x80 | 127,)) + size.to_bytes(8)
+    return b"\x82" + length + bytes(4) + data
+
+
 def new_sender(call_timeout_ms: int = 5_000) -> Sender:
     return Sender(HELLO, call_timeout_ms=call_timeout_ms, now=at(0))
 

@@ -38,7 +38,7 @@ def test_silence_brings_a_ping_with_the_clock_and_then_the_end(make: Make) -> No
     assert machine.deadline_ms() == 60_000
     machine.tick(at(60_000))
     assert machine.state is LinkState.CLOSED
-    assert sent(machine) == [Close(CloseCode.SILENT, "the other end sent nothing for 60 s (connection-ttl)")]
+    assert sent(machine) == [Close(CloseCode.SILENT, "the other end sent no byte for 60 s (connection-ttl)")]
     assert machine.deadline_ms() is None
 
 

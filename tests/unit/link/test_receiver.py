@@ -47,6 +47,7 @@ from tests.unit.link.helpers import (
     sent,
     stored,
     tell,
+    ws_frame,
 )
 
 OPEN = OpenStream(0, STREAM.identity, STREAM.address, STREAM.target_address, STREAM.run)
@@ -389,27 +390,63 @@ def test_no_link_is_read_while_the_batches_of_all_take_too_much() -> None:
     room = LinkRoom(1)
     one, other = (open_receiver(room=room) for _ in range(2))
     woken: list[str] = []
+    one.arriving.wake = lambda: woken.append("one")
+    other.arriving.wake = lambda: woken.append("other")
 
-    def wake() -> None:
-        woken.append("other")
+    def arrive(receiver: Receiver, number: int) -> None:
+        data = encode(to_frame(batch(number, number + 1), number, 0))
+        receiver.arrived(ws_frame(data), 0)
+        receiver.receive(data, at(0))
 
-    room.join(wake)
-    assert [each.may_read for each in (one, other)] == [True, True]
-    tell(one, to_frame(batch(0, 1), 0, 0))
-    assert [each.may_read for each in (one, other)] == [False, False]
+    arrive(one, 0)
+    arrive(other, 0)
+    assert [one.is_held, other.is_held] == [True, True]
+    assert [one.may_read, other.may_read] == [True, True], "what has come is taken"
     assert woken == []
     one.delivered(0, stored(1))
-    assert [each.may_read for each in (one, other)] == [True, True]
-    assert woken == ["other"]
-    tell(other, to_frame(batch(0, 1), 0, 0))
-    assert [each.may_read for each in (one, other)] == [False, False]
-    other.lost("gone")
-    assert one.may_read
-    assert (room.buffered, woken) == (0, ["other"] * 2)
-    room.leave(wake)
-    tell(one, to_frame(batch(1, 2), 1, 0))
+    assert woken == [], "the other's batch is there"
+    other.delivered(0, stored(1))
+    assert [one.is_held, other.is_held] == [False, False]
+    assert woken == ["one", "other"]
+    assert room.buffered == 0
+    arrive(one, 1)
+    arrive(other, 1)
     one.lost("gone")
-    assert (room.buffered, woken) == (0, ["other"] * 2)
+    other.lost("gone")
+    assert room.buffered == 0
+    assert woken == ["one", "other", "other"]
+
+
+def test_a_sender_that_is_not_read_is_not_silent_until_it_is_read_again() -> None:
+    room = LinkRoom(1)
+    receiver = open_receiver(room=room)
+    room.take(1)
+    receiver.arrived(ws_frame(encode(to_frame(batch(0, 1), 0, 0)))[:20], 1_000)
+    held = [receiver.is_held]
+    for ms in range(1_000, 300_000, 1_000):
+        receiver.tick(at(ms))
+    pings = [frame for frame in sent(receiver) if isinstance(frame, Ping)]
+    assert len(pings) == 1, "one that waits to leave is enough"
+    room.give(1)
+    assert [*held, receiver.is_held] == [True, False]
+    assert receiver.deadline_ms() == 0, "silence is measured from the next tick on"
+    receiver.tick(at(300_000))
+    receiver.tick(at(359_999))
+    assert receiver.state is LinkState.OPEN
+    receiver.tick(at(360_000))
+    assert receiver.ending is not None
+    assert receiver.ending.code == CloseCode.SILENT
+    assert room.buffered == 0
+
+
+def test_bytes_before_the_answer_to_the_upgrade_close_the_link() -> None:
+    """Frames that follow would be counted wrongly."""
+    receiver = open_receiver()
+    data = encode(to_frame(batch(0, 1), 0, 0))
+    receiver.arrived(ws_frame(data)[-1:], 0)
+    receiver.receive(data, at(0))
+    assert receiver.ending is not None
+    assert receiver.ending.detail == "bytes came before the upgrade was answered"
 
 
 def test_a_link_has_at_most_so_many_streams() -> None:
