@@ -633,7 +633,7 @@ async def test_a_frame_above_the_limit_ends_the_link_and_the_target_is_let_go(no
 
 
 async def test_many_links_with_unfinished_frames_stay_within_max_link_size(node: Node) -> None:
-    """Each promises a MiB and sends half of it; those that are read end theirs, and then the next are read."""
+    """Each promises a MiB and sends half of it; those that are read end theirs, then the next are read."""
     node.room = LinkRoom(4 * MIB)
     data = encode(to_frame(batch(0, 1, MIB), 0, 0))
     opening = OpenStream(0, STREAM.identity, STREAM.address, STREAM.target_address, STREAM.run)
