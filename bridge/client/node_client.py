@@ -23,13 +23,17 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from bridge.client.moving import Moving, WatchedConnector
 from bridge.errors import BridgeError
 
 #: Most simultaneous connections of one client.
 MAX_CONNECTIONS: Final = 64
-#: Longest time to make a connection, and longest wait for an answer, in seconds.
+#: Longest time to make a connection, and longest wait in which no byte of a call moves, in seconds.
 CONNECT_TIMEOUT_S: Final = 10.0
 ANSWER_TIMEOUT_S: Final = 90.0
+
+#: Of a call: `Moving` limits the rest.
+_CALL_TIMEOUT: Final = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
 
 MSGPACK: Final = "application/msgpack"
 _CERTIFICATE: Final = re.compile("-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
@@ -121,6 +125,8 @@ class Unreachable(BridgeError):
     """No answer came: whether the call took effect is unknown."""
 
     code = "UNREACHABLE"
+    #: Whether bytes of the call moved: the line is there, if slow.
+    has_moved = False
 
 
 class Problem(BridgeError):
@@ -160,7 +166,7 @@ class NodeClient:
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=MAX_CONNECTIONS, ssl=self._tls),
+            connector=WatchedConnector(limit=MAX_CONNECTIONS, ssl=self._tls),
             headers=self._headers,
             timeout=aiohttp.ClientTimeout(
                 total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=ANSWER_TIMEOUT_S
@@ -203,14 +209,27 @@ class NodeClient:
         if body is None or packed is not None:
             sent.setdefault("Accept", MSGPACK)
         url = URL(self._base + path, encoded=True)
+        moving = Moving(ANSWER_TIMEOUT_S)
         try:
             # No redirect is followed: messages go to the node that was named, and to no other node.
-            async with self._session.request(
-                method, url, data=body, params=params, headers=sent, allow_redirects=False
-            ) as response:
-                content = await response.read()
+            async with (
+                moving.limit(),
+                self._session.request(
+                    method,
+                    url,
+                    data=body,
+                    params=params,
+                    headers=sent,
+                    allow_redirects=False,
+                    timeout=_CALL_TIMEOUT,
+                ) as response,
+            ):
+                content = b"".join([part async for part in _parts(response, moving)])
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Unreachable(f"{method} {url}: {_reason(error)}") from error
+            raise _unreachable(f"{method} {url}: {_reason(error)}", moving) from error
+        except Unreachable as error:
+            error.has_moved = moving.has_moved
+            raise
         decoded = _decode(content, response.content_type)
         if response.status >= 300:
             raise _problem(response, decoded)
@@ -228,6 +247,19 @@ class NodeClient:
                     yield piece
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unreachable(f"GET {url}: {_reason(error)}") from error
+
+
+async def _parts(response: aiohttp.ClientResponse, moving: Moving) -> AsyncIterator[bytes]:
+    """The answer's body as it comes."""
+    async for part in response.content.iter_any():
+        moving.moved()
+        yield part
+
+
+def _unreachable(detail: str, moving: Moving) -> Unreachable:
+    error = Unreachable(detail)
+    error.has_moved = moving.has_moved
+    return error
 
 
 def address_path(address: str, *rest: str) -> str:
@@ -257,7 +289,7 @@ def _reason(error: BaseException) -> str:
         number = error.os_error.errno
         return os.strerror(number) if number else str(error.os_error)
     if isinstance(error, TimeoutError):
-        return "no answer in time"
+        return str(error) or f"no byte moved for {ANSWER_TIMEOUT_S:g} s"
     return str(error) or type(error).__name__
 
 

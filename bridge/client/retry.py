@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_delay
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 
 from bridge.client.node_client import Problem, Unreachable
 from bridge.errors import BridgeError
@@ -31,21 +31,35 @@ async def persistently(
     The call must be safe to repeat. Pauses double from `FIRST_RETRY_S` up, or are as long as the node's
     ``Retry-After`` asks, and are never longer than `longest_pause_s`.
 
+    Attempts in which bytes moved do not count, only the pauses between them: a line that is slow and breaks
+    is tried as often as one that breaks at once.
+
     Raises:
         Problem, Unreachable: the last error, once `give_up_after_s` have passed; other errors at once.
     """
+    loop = asyncio.get_running_loop()
+    spent_s = 0.0
 
     async def attempt() -> _T:  # tenacity awaits coroutine functions only, no other callable
-        return await call()
+        nonlocal spent_s
+        began_s = loop.time()
+        try:
+            return await call()
+        except BridgeError as error:
+            if not _has_moved(error):
+                spent_s += loop.time() - began_s
+            raise
 
     def note(state: RetryCallState) -> None:
+        nonlocal spent_s
+        spent_s += state.upcoming_sleep
         error = state.outcome.exception() if state.outcome is not None else None
         if isinstance(error, BridgeError):
             on_retry(error)
 
     retrying = AsyncRetrying(
         retry=retry_if_exception(is_worth_another_try),
-        stop=stop_after_delay(give_up_after_s),
+        stop=lambda _: spent_s >= give_up_after_s,
         wait=lambda state: min(_pause(state), longest_pause_s),
         before_sleep=note,
         sleep=asyncio.sleep,
@@ -55,8 +69,17 @@ async def persistently(
 
 
 def is_worth_another_try(error: BaseException) -> bool:
-    """Whether a call that failed may succeed later: a lost answer, or the node's "not now" (503)."""
-    return isinstance(error, Unreachable) or (isinstance(error, Problem) and error.status == 503)
+    """Whether a call that failed may succeed later: a lost answer, the node's "not now" (503), or a line that
+    was too slow for the request's body (408).
+    """
+    return isinstance(error, Unreachable) or (isinstance(error, Problem) and error.status in (408, 503))
+
+
+def _has_moved(error: BridgeError) -> bool:
+    """Whether bytes of a call that failed moved all the time that it took."""
+    if isinstance(error, Problem):
+        return error.status == 408
+    return isinstance(error, Unreachable) and error.has_moved
 
 
 def _pause(state: RetryCallState) -> float:
