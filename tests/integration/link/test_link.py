@@ -34,6 +34,7 @@ from bridge.messages.message import Message
 from bridge.relay.ports import Receipt, Stream
 from dedup.verdict import Verdict
 from tests.harness.eventually import until
+from tests.harness.lines import Line
 from tests.unit.link.fakes import FakeCorrespondent, FakeTarget
 from tests.unit.link.helpers import HELLO, OTHER, STREAM, batch, not_now, refused, ws_frame
 
@@ -397,6 +398,20 @@ async def test_a_link_without_answers_is_dead_after_the_ttl_and_can_be_opened_ag
     proxy.answers = True
     await target.open([STREAM])
     assert (await target.deliver([batch(0, 1)]))[0].verdict is Verdict.DUPLICATE
+
+
+async def test_a_batch_that_takes_longer_than_the_ttl_arrives_by_its_first_connection(
+    node: Node, link_to: Connecting
+) -> None:
+    hello = msgspec.structs.replace(WINDOW, check_period_ms=300, connection_ttl_ms=1_000)
+    with Line(node.port, rate=150_000) as line:
+        target = link_to(line.port, hello=hello)
+        await target.open([STREAM])
+        large = asyncio.ensure_future(target.deliver([batch(0, 1, body=300_000)]))
+        await until(lambda: line.wires[0].passed.taken > 100_000, "the batch is on its way")
+        await target.open([OTHER])
+        assert (await large)[0].verdict is Verdict.STORED
+        assert line.connections == 1
 
 
 async def test_an_idle_link_lives_by_its_pings_and_learns_the_clock_offset(
