@@ -14,10 +14,14 @@ from bridge.link.room import LinkRoom
 _FINAL: Final = 0x80
 _MASKED: Final = 0x80
 _LENGTH: Final = 0x7F
+_OPCODE: Final = 0x0F
 #: Opcodes from here on are control frames: of 125 bytes at most, and no part of a message.
 _CONTROL: Final = 0x8
-#: Values of the header's length that say how many bytes of it have the length.
+#: The first byte of a binary message in one frame.
+_WHOLE: Final = 0x82
+#: Values of the header's length that say how many bytes of it have the length; the least of them.
 _WIDE: Final = {126: 2, 127: 8}
+_WIDE_LEAST: Final = 126
 
 
 class Arriving:
@@ -52,22 +56,22 @@ class Arriving:
         """Whether a frame has begun that has not come whole."""
         return self._left > 0
 
-    def add(self, data: bytes) -> None:
-        """Count bytes that have come, in order."""
+    def add(self, data: bytes) -> bool:
+        """Count bytes that have come, in order. Returns `held`."""
         if len(data) < self._left:
             self._left -= len(data)
-            return
+            return self.held
         if self._left and self._wanted:  # it came whole although the link is held
             self._count_wanted()
         if self._head:
             data = self._head + data
         self._walk(data, self._left)
-        if self.held:
-            return
-        between = not self._left and self._fragments is None
-        if self._wanted or (between and self._room.is_full):
+        if self.held or not (self._wanted or self._room.is_full):
+            return self.held
+        if self._wanted or (not self._left and self._fragments is None):
             self.held = True
             self._room.wait(self)
+        return self.held
 
     def _walk(self, data: bytes, at: int) -> None:
         """Count each frame whose header is in these bytes; the first begins at `at`."""
@@ -76,14 +80,19 @@ class Arriving:
             second = data[at + 1]
             length = second & _LENGTH
             begin = at + (6 if second & _MASKED else 2)
-            if (wide := _WIDE.get(length, 0)) != 0:
+            if length >= _WIDE_LEAST:
+                wide = _WIDE[length]
                 begin += wide
                 length = int.from_bytes(data[at + 2 : at + 2 + wide])
             if begin > size:
                 break
             whole = begin + length <= size
-            if data[at] & 0x0F < _CONTROL:
-                self._begin(length, final=bool(data[at] & _FINAL), whole=whole)
+            first = data[at]
+            if whole and first == _WHOLE and length <= self._largest:  # most are
+                self.counted += length
+                self._room.buffered += length
+            elif first & _OPCODE < _CONTROL:
+                self._begin(length, final=bool(first & _FINAL), whole=whole)
             if not whole:
                 self._left, self._head = begin + length - size, b""
                 return

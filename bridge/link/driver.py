@@ -120,8 +120,7 @@ class Driver:
     def _arrived(self, data: bytes) -> None:
         """Bytes came in. A frame that begins may bring a deadline before the timer's."""
         now_ms = self._clock.monotonic_ms()
-        self._machine.arrived(data, now_ms)
-        if self._machine.is_held is not self._held:
+        if self._machine.arrived(data, now_ms) is not self._held:
             self._hold()
         if self._timer is None or self._timer_ms > now_ms + self._machine.unfinished_period_ms:
             self._set_timer()

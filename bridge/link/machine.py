@@ -107,6 +107,7 @@ class Machine(Generic[EventT]):
         #: The clock offset, by the answers to PINGs.
         self._clock_offset = ClockOffset()
         self._liveness = Liveness(-1, -1, now.ms)
+        self.unfinished_period_ms = self._liveness.unfinished_period_ms
         self._controls: deque[AnyFrame] = deque()
         #: PONGs among them.
         self._pongs = 0
@@ -118,14 +119,13 @@ class Machine(Generic[EventT]):
         self._pings = 0
         self._ping_sent_ms: int | None = None
 
-    def arrived(self, data: bytes, now_ms: int) -> None:
-        """Count bytes of the connection as they come: a part of a frame is a sign of life, too."""
-        self._liveness.heard_bytes(len(data), now_ms)
+    def arrived(self, data: bytes, now_ms: int) -> bool:
+        """Count bytes of the connection as they come: a part of a frame is a sign of life, too.
 
-    @property
-    def unfinished_period_ms(self) -> int:
-        """Longest time from bytes of a frame that has not come whole to the next `tick`."""
-        return self._liveness.unfinished_period_ms
+        Returns `is_held`. Call `tick` after `unfinished_period_ms` at the latest.
+        """
+        self._liveness.heard_bytes(len(data), now_ms)
+        return False
 
     @property
     def is_held(self) -> bool:
@@ -260,6 +260,7 @@ class Machine(Generic[EventT]):
     def _watch(self, hello: Hello, now: Now) -> None:
         """Begin to measure silence, by the bridge's settings; both ends do so from the handshake on."""
         self._liveness = Liveness(hello.check_period_ms, hello.connection_ttl_ms, now.ms)
+        self.unfinished_period_ms = self._liveness.unfinished_period_ms
 
     def _end(self, ending: Ending) -> None:
         self.state = LinkState.CLOSED

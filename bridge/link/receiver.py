@@ -84,14 +84,16 @@ class Receiver(Machine[Event]):
         self._buffered = 0
         self._opens = 0
 
-    def arrived(self, data: bytes, now_ms: int) -> None:
+    def arrived(self, data: bytes, now_ms: int) -> bool:
         """As `Machine.arrived`; also counts the bytes in the room of all links."""
-        super().arrived(data, now_ms)
-        if self.state is not LinkState.CLOSED:
-            self._counts = True
-            self.arriving.add(data)
-            if self.arriving.held:
-                self._liveness.hold()
+        self._liveness.heard_bytes(len(data), now_ms)
+        if self.state is LinkState.CLOSED:
+            return False
+        self._counts = True
+        if self.arriving.add(data):
+            self._liveness.hold()
+            return True
+        return False
 
     def receive(self, data: bytes, now: Now) -> None:
         """As `Machine.receive`; then what is kept of the message counts in place of its bytes."""
