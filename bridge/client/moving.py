@@ -9,9 +9,12 @@ import struct
 import termios
 from collections.abc import AsyncIterator
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import aiohttp
+
+if TYPE_CHECKING:
+    from aiohttp.connector import Connection
 
 #: Looks at a connection within the limit.
 _LOOKS: Final = 10
@@ -25,11 +28,13 @@ class Moving:
     the kernel that the other end has not acknowledged: on a slow line the kernel holds the most.
     """
 
-    def __init__(self, limit_s: float) -> None:
+    def __init__(self, limit_s: float | None) -> None:
+        """`limit_s`: None: no limit."""
         self._limit_s = limit_s
         self._loop = asyncio.get_running_loop()
         self._moved_s = self._loop.time()
         self._waiting = 0
+        self._timer: asyncio.TimerHandle | None = None
         #: Of the call's connection; None: it has none yet.
         self.transport: asyncio.Transport | None = None
         #: Whether any byte was seen to move.
@@ -41,16 +46,24 @@ class Moving:
         token = _OF_CALL.set(self)
         try:
             async with asyncio.timeout(None) as timeout:
-                self._timer = self._loop.call_later(self._limit_s / _LOOKS, self._look, timeout)
+                self._look(timeout)
                 try:
                     yield
                 finally:
-                    self._timer.cancel()
+                    if self._timer is not None:
+                        self._timer.cancel()
         finally:
             _OF_CALL.reset(token)
 
-    def moved(self) -> None:
-        """Bytes of the answer came."""
+    async def whole(self, response: aiohttp.ClientResponse) -> bytes:
+        """The body of the call's answer."""
+        parts = []
+        async for part in response.content.iter_any():
+            self._move()
+            parts.append(part)
+        return b"".join(parts)
+
+    def _move(self) -> None:
         self._moved_s = self._loop.time()
         self.has_moved = True
 
@@ -58,7 +71,9 @@ class Moving:
         waiting = 0 if self.transport is None else _unsent(self.transport)
         if waiting != self._waiting:
             self._waiting = waiting
-            self.moved()
+            self._move()
+        if self._limit_s is None:
+            return
         if self._loop.time() >= self._moved_s + self._limit_s:
             timeout.reschedule(self._loop.time())
         else:
@@ -68,16 +83,15 @@ class Moving:
 _OF_CALL: Final[ContextVar[Moving | None]] = ContextVar("moving", default=None)
 
 
-class WatchedConnector(aiohttp.TCPConnector):
+class WatchedRequest(aiohttp.ClientRequest):
     """Shows the `Moving` of a call the connection that the call has."""
 
-    async def connect(self, *how: Any, **options: Any) -> Any:
+    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
         """As aiohttp's."""
-        connection = await super().connect(*how, **options)
         moving = _OF_CALL.get()
-        if moving is not None and connection.transport is not None:
-            moving.transport = connection.transport
-        return connection
+        if moving is not None:
+            moving.transport = conn.transport
+        return await super().send(conn)
 
 
 def _unsent(transport: asyncio.Transport) -> int:

@@ -23,7 +23,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from bridge.client.moving import Moving, WatchedConnector
+from bridge.client.moving import Moving, WatchedRequest
 from bridge.errors import BridgeError
 
 #: Most simultaneous connections of one client.
@@ -166,12 +166,13 @@ class NodeClient:
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            connector=WatchedConnector(limit=MAX_CONNECTIONS, ssl=self._tls),
+            connector=aiohttp.TCPConnector(limit=MAX_CONNECTIONS, ssl=self._tls),
             headers=self._headers,
             timeout=aiohttp.ClientTimeout(
                 total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=ANSWER_TIMEOUT_S
             ),
             auto_decompress=False,
+            request_class=WatchedRequest,
             middlewares=(_name_lost_answers,),
         )
         return self
@@ -224,7 +225,7 @@ class NodeClient:
                     timeout=_CALL_TIMEOUT,
                 ) as response,
             ):
-                content = b"".join([part async for part in _parts(response, moving)])
+                content = await moving.whole(response)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _unreachable(f"{method} {url}: {_reason(error)}", moving) from error
         except Unreachable as error:
@@ -247,13 +248,6 @@ class NodeClient:
                     yield piece
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unreachable(f"GET {url}: {_reason(error)}") from error
-
-
-async def _parts(response: aiohttp.ClientResponse, moving: Moving) -> AsyncIterator[bytes]:
-    """The answer's body as it comes."""
-    async for part in response.content.iter_any():
-        moving.moved()
-        yield part
 
 
 def _unreachable(detail: str, moving: Moving) -> Unreachable:

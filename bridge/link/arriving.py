@@ -1,7 +1,8 @@
 """The frames of one link as their bytes come in: their part of `LinkRoom`, and whether to read on. Pure.
 
 A frame counts with its whole length from its WebSocket header (RFC 6455, section 5.2) on, because a frame
-that has begun must be able to end: what is counted is never waited for.
+that has begun must be able to end: what is counted is never waited for. If bytes counted as they come, many
+slow links would fill the room in the middle of their frames, and one after the other would have to end its own.
 """
 
 from __future__ import annotations

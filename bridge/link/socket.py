@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import aiohttp
 from aiohttp import web
 
+from bridge.client.moving import Moving, WatchedRequest
 from bridge.errors import BridgeError, Malformed, TargetRefused, TargetUnavailable
 from bridge.link import limits
 from bridge.link.connect_errors import NO_ANSWER, said
@@ -214,7 +215,8 @@ async def _upgrade(session: aiohttp.ClientSession, endpoint: Endpoint) -> aiohtt
 
 
 async def post(endpoint: Endpoint, path: str, body: bytes, content_type: str, timeout_ms: int) -> bytes:
-    """The answer to a call beside the link; one attempt, of `timeout_ms` at most (-1: no limit).
+    """The answer to a call beside the link; one attempt, given up once no byte of it moves for `timeout_ms`
+    (-1: never).
 
     Raises:
         TargetUnavailable: no answer, or one that is an error. TargetRefused: the credentials were refused.
@@ -222,10 +224,14 @@ async def post(endpoint: Endpoint, path: str, body: bytes, content_type: str, ti
     parts = urlsplit(endpoint.url)
     scheme = "https" if parts.scheme == "wss" else "http"
     headers = {"Content-Type": content_type, "Accept": content_type, **endpoint.authorization()}
-    timeout = aiohttp.ClientTimeout(total=timeout_ms / 1000 if timeout_ms >= 0 else None)
+    moving = Moving(timeout_ms / 1000 if timeout_ms >= 0 else None)
+    timeout = aiohttp.ClientTimeout(total=None)
     try:
         async with (
-            aiohttp.ClientSession(timeout=timeout, middlewares=(_stay,)) as session,
+            moving.limit(),
+            aiohttp.ClientSession(
+                timeout=timeout, middlewares=(_stay,), request_class=WatchedRequest
+            ) as session,
             session.post(
                 f"{scheme}://{parts.netloc}{parts.path.rstrip('/')}{path}",
                 data=body,
@@ -234,7 +240,7 @@ async def post(endpoint: Endpoint, path: str, body: bytes, content_type: str, ti
                 server_hostname=endpoint.server_hostname,
             ) as response,
         ):
-            status, answer = response.status, await response.read()
+            status, answer = response.status, await moving.whole(response)
     except Exception as error:
         raise _named(error, endpoint, timeout_ms) from error
     if status in _REFUSED_STATUSES:
