@@ -2,7 +2,7 @@
 
 A frame counts with its whole length from its WebSocket header (RFC 6455, section 5.2) on, because a frame
 that has begun must be able to end: what is counted is never waited for. If bytes counted as they come, many
-slow links would fill the room in the middle of their frames, and one after the other would have to end its own.
+slow links would fill the room in the middle of their frames, and would have to end them one by one.
 """
 
 from __future__ import annotations
