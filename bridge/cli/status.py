@@ -157,6 +157,8 @@ def _bridge(bridge: Mapping[str, Any]) -> Iterator[str]:
     route = f"{bridge.get('source')} -> {bridge.get('target')}"
     if bridge.get("connector") not in (None, bridge.get("target")):
         route += f" by {bridge['connector']}"
+    if bridge.get("proxy"):
+        route += f" through {bridge['proxy']}"
     counts = _pairs(bridge, "sent", "acknowledged", "in-flight", "lag")
     filtered = f" {_pairs(bridge, 'filtered')}" if bridge.get("filter") else ""
     filtered += f" {_pairs(bridge, 'dropped')}" if bridge.get("transformer") else ""
