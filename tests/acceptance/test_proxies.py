@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 
 from bridge.demo.ports import free_ports
-from tests.harness.certificates import make_certificates
+from tests.harness.certificates import client_tls, make_certificates
 from tests.harness.commands import command
 from tests.harness.eventually import eventually
 from tests.harness.node import MakeNode, Node, bridge_to, start_together
@@ -118,10 +118,13 @@ def test_what_tinyproxy_refuses_is_said(make_node: MakeNode, tmp_path: Path) -> 
     assert PASSWORD not in said
 
 
-def test_a_link_goes_through_microsocks(make_node: MakeNode) -> None:
-    hub = make_node("hub")
+def test_a_link_with_tls_goes_through_microsocks(make_node: MakeNode, tmp_path: Path) -> None:
+    [*_] = make_certificates(tmp_path, "hub")
+    keys = f'certificate = "{tmp_path}/hub.pem"\nkey = "{tmp_path}/hub.key"\n'
+    hub = make_node("hub", scheme="wss", acceptor=keys, tls=client_tls(tmp_path))
     with microsocks("-u", USER, "-P", PASSWORD) as port:
-        edge = edge_of(make_node, hub, proxy=f"socks5://{USER}:{PASSWORD}@{HOST}:{port}")
+        proxy, ca = f"socks5://{USER}:{PASSWORD}@{HOST}:{port}", f"{tmp_path}/authority.pem"
+        edge = edge_of(make_node, hub, proxy=proxy, ca=ca)
         start_together(hub, edge)
         arrives(edge, hub)
 

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from bridge.client.node_client import Connection, NodeClient, Unreachable
 from bridge.errors import BridgeError, Malformed, TargetUnavailable
 from bridge.link import limits
 from bridge.link import socket as link_socket
@@ -21,6 +22,7 @@ from bridge.link.correspondent import LinkEnd
 from bridge.link.node_target import NodeTarget
 from bridge.link.receiving import NodeIdentity
 from bridge.link.socket import Endpoint, post, serve_link
+from bridge.runtime.event_loop import fast_loop
 from bridge.runtime.proxies import Proxy, read_proxy
 from dedup.verdict import Verdict
 from tests.harness.certificates import client_tls, make_certificates
@@ -148,6 +150,33 @@ async def test_a_proxy_is_reached_over_tls(tmp_path: Path) -> None:
         await carries(endpoint)
         said = await refusal(replace(endpoint, ssl_context=None))
     assert f"the proxy {endpoint.proxy} cannot be reached over TLS" in said
+
+
+@pytest.mark.processes
+def test_tls_goes_through_tls_on_the_loop_of_nodes(tmp_path: Path) -> None:
+    [*_, pem] = make_certificates(tmp_path, "hub")
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(pem, pem.with_suffix(".key"))
+
+    async def both() -> None:
+        async with Hub(tls=serving) as hub, FakeProxy("http", names={NAME: hub.port}, tls=serving) as proxy:
+            await carries(
+                Endpoint(f"wss://{NAME}:1", "", client_tls(tmp_path), "localhost", proxy=through(proxy))
+            )
+
+    with asyncio.Runner(loop_factory=fast_loop()) as runner:
+        runner.run(both())
+
+
+async def test_a_command_goes_through_a_proxy(hub: Hub) -> None:
+    """As those of an audit, which reads where connectors lead."""
+    async with FakeProxy(names={NAME: hub.port}) as proxy:
+        async with NodeClient(Connection(f"ws://{NAME}:1", proxy=through(proxy))) as client:
+            assert (await client.call("POST", "/v1/calls", body=b"asked")).body == b"asked"
+        proxy.answer = b"HTTP/1.1 403 No\r\n\r\n"
+        async with NodeClient(Connection(f"ws://{NAME}:1", proxy=through(proxy))) as client:
+            with pytest.raises(Unreachable, match="its rules must allow CONNECT"):
+                await client.call("GET", "/v1/calls")
 
 
 async def test_a_large_batch_goes_through_whole(hub: Hub) -> None:
