@@ -38,7 +38,7 @@ _CLOSE_S: Final = 1.0
 _REFUSED_STATUSES: Final = (401, 403)
 #: Most bytes that are read of an answer that is no link.
 _ANSWER_MOST: Final = 4096
-#: The host's name is resolved again at this interval while an attempt has no answer, in seconds.
+#: The host's name is resolved again at this interval while an attempt has no connection, in seconds.
 RESOLVE_AGAIN_S: Final = 2.0
 
 
@@ -161,6 +161,13 @@ class _Names(aiohttp.ThreadedResolver):
         super().__init__()
         self._asked: tuple[str, int, sockets.AddressFamily] | None = None
         self._tried: set[str] = set()
+        self._sockets: list[sockets.socket] = []
+
+    def socket(self, place: aiohttp.AddrInfoType) -> sockets.socket:
+        """The socket for one address of the host."""
+        made = sockets.socket(*place[:3])
+        self._sockets.append(made)
+        return made
 
     async def resolve(
         self, host: str, port: int = 0, family: sockets.AddressFamily = sockets.AddressFamily.AF_INET
@@ -169,14 +176,16 @@ class _Names(aiohttp.ThreadedResolver):
         found = await super().resolve(host, port, family)
         self._asked = host, port, family
         self._tried = {one["host"] for one in found}
+        self._sockets = []
         return found
 
     async def moved(self) -> bool:
-        """Whether the name leads to none of the addresses that were tried any more.
+        """Whether the name leads to none of the addresses that were tried any more, and none has accepted.
 
-        One that is left may still answer: a name with many addresses shows some of them at a time.
+        One that is left may still answer: a name with many addresses shows some of them at a time. One that
+        has accepted may be slow: a handshake over a bad line takes longer than a look-up.
         """
-        if self._asked is None:
+        if self._asked is None or any(map(_is_connected, self._sockets)):
             return False
         try:
             found = await super().resolve(*self._asked)
@@ -189,13 +198,21 @@ def _connector(endpoint: Endpoint, names: _Names) -> aiohttp.BaseConnector:
     """Of one attempt: it resolves the host's name anew, and tries all its addresses (RFC 8305)."""
     if endpoint.proxy is not None:
         return TunnelConnector(endpoint.proxy, endpoint.ssl_context, endpoint.server_hostname)
-    return aiohttp.TCPConnector(resolver=names, use_dns_cache=False)
+    return aiohttp.TCPConnector(resolver=names, use_dns_cache=False, socket_factory=names.socket)
+
+
+def _is_connected(made: sockets.socket) -> bool:
+    try:
+        made.getpeername()
+    except OSError:
+        return False
+    return True
 
 
 async def _upgrade_where_it_is(
     session: aiohttp.ClientSession, endpoint: Endpoint, names: _Names
 ) -> aiohttp.ClientWebSocketResponse:
-    """Ask for the upgrade; from the beginning where the host has moved and the old place does not answer."""
+    """Ask for the upgrade; from the beginning where the host has moved and its old place does not answer."""
     while True:
         attempt = asyncio.create_task(_upgrade(session, endpoint))
         try:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket as sockets
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -393,48 +394,77 @@ async def test_every_address_of_a_name_is_tried(hub: Hub, names: Names) -> None:
     await carries(Endpoint(f"ws://{NAME}:{hub.port}"))
 
 
+@pytest.fixture
+def black_hole(hub: Hub) -> Iterator[str]:
+    """An address that answers no attempt to connect to the hub's port: its queue of connections is full."""
+    with contextlib.ExitStack() as stack:
+        listening = stack.enter_context(sockets.socket())
+        listening.bind(("127.0.0.2", hub.port))
+        listening.listen(0)
+        for _ in range(2):
+            waiting = stack.enter_context(sockets.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listening.getsockname())
+        yield "127.0.0.2"
+
+
 async def test_a_hub_that_moves_while_its_old_place_is_silent_is_reached_at_once(
-    hub: Hub, names: Names, monkeypatch: pytest.MonkeyPatch
+    hub: Hub, names: Names, black_hole: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An attempt at an address that answers nothing ends when the name leads elsewhere."""
-    monkeypatch.setattr(link_socket, "RESOLVE_AGAIN_S", 0.05)
-    reached = asyncio.Event()
-
-    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        reached.set()
-        await reader.read()
-        writer.close()
-
-    async with await asyncio.start_server(silent, "127.0.0.2", hub.port):
-        names.addresses[NAME] = ["127.0.0.2"]
-        target = NodeTarget(Endpoint(f"ws://{NAME}:{hub.port}"), WINDOW, call_timeout_ms=60_000)
-        opening = asyncio.create_task(target.open([STREAM]))
-        await reached.wait()
-        names.addresses[NAME] = ["127.0.0.1", "127.0.0.4"]
-        await opening
-        await target.close()
+    monkeypatch.setattr(link_socket, "RESOLVE_AGAIN_S", 0.02)
+    names.addresses[NAME] = [black_hole]
+    target = NodeTarget(Endpoint(f"ws://{NAME}:{hub.port}"), WINDOW, call_timeout_ms=60_000)
+    opening = asyncio.create_task(target.open([STREAM]))
+    await until(lambda: len(names.looked_up) >= 3, "looked up again")
+    names.addresses[NAME] = ["127.0.0.1", "127.0.0.4"]
+    await opening
+    await target.close()
 
 
 async def test_an_attempt_goes_on_while_one_of_its_addresses_is_left(
-    hub: Hub, names: Names, monkeypatch: pytest.MonkeyPatch
+    hub: Hub, names: Names, black_hole: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A name with many addresses shows some of them at a time; a resolver may be away for a while."""
     monkeypatch.setattr(link_socket, "RESOLVE_AGAIN_S", 0.01)
-    begun = 0
+    begun: list[int] = []
+    resolve = link_socket._Names.resolve
 
-    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal begun
-        begun += 1
-        await reader.read()
+    async def counted(*arguments: Any, **options: Any) -> Any:
+        begun.append(1)
+        return await resolve(*arguments, **options)
+
+    monkeypatch.setattr(link_socket._Names, "resolve", counted)
+    names.addresses[NAME] = [black_hole]
+    opening = asyncio.create_task(refusal(Endpoint(f"ws://{NAME}:{hub.port}"), 1_000))
+    await until(lambda: len(names.looked_up) >= 2, "looked up again")
+    names.addresses[NAME] = ["127.0.0.3", black_hole]
+    await until(lambda: len(names.looked_up) >= 5, "looked up again")
+    names.addresses[NAME] = []
+    assert "did not answer within 1000 ms" in await opening
+    assert len(begun) == 1
+
+
+async def test_an_attempt_that_was_accepted_is_not_begun_anew(
+    hub: Hub, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A handshake over a slow line takes longer than a look-up; a name may show one address at a time."""
+    monkeypatch.setattr(link_socket, "RESOLVE_AGAIN_S", 0.01)
+    accepted, later = asyncio.Event(), asyncio.Event()
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted.set()
+        await later.wait()
+        writer.write(b"HTTP/1.1 503 Late\r\nContent-Length: 0\r\n\r\n")
         writer.close()
 
-    async with await asyncio.start_server(silent, "127.0.0.2", hub.port):
+    async with await asyncio.start_server(slow, "127.0.0.2", hub.port):
         names.addresses[NAME] = ["127.0.0.2"]
-        opening = asyncio.create_task(refusal(Endpoint(f"ws://{NAME}:{hub.port}"), 1_000))
-        await until(lambda: len(names.looked_up) >= 3, "looked up again")
-        names.addresses[NAME] = ["127.0.0.3", "127.0.0.2"]
-        seen = len(names.looked_up)
-        await until(lambda: len(names.looked_up) >= seen + 2, "looked up again")
-        names.addresses[NAME] = []
-        assert "did not answer within 1000 ms" in await opening
-    assert begun == 1
+        opening = asyncio.create_task(refusal(Endpoint(f"ws://{NAME}:{hub.port}")))
+        await accepted.wait()
+        names.addresses[NAME] = ["127.0.0.1"]
+        for _ in range(10):
+            await asyncio.sleep(link_socket.RESOLVE_AGAIN_S)
+        later.set()
+        assert "HTTP 503" in await opening
+    assert not hub.requests
