@@ -92,11 +92,18 @@ def read_proxy(url: str, origin: str = SETTING) -> Proxy:
         port = _PORTS[known]
     user, password = unquote(user), unquote(password)
     valid = known and host and port and bool(user) == bool(has_credentials)
-    if not valid or max(len(user.encode()), len(password.encode())) > CREDENTIAL_MOST or ":" in user:
+    if not valid or not (_is_credential(user) and _is_credential(password)) or ":" in user:
         raise ProxyInvalid(origin)
     assert known is not None
     assert port is not None
     return Proxy(known, host, port, user, password, origin)
+
+
+def _is_credential(text: str) -> bool:
+    try:
+        return len(text.encode()) <= CREDENTIAL_MOST
+    except UnicodeEncodeError:  # a variable that is not UTF-8
+        return False
 
 
 def _place(text: str) -> tuple[str, int | None]:

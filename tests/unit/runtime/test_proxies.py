@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bridge.runtime.proxies import DIRECT, Proxy, ProxyInvalid, proxy_for, read_proxy
 
@@ -46,6 +48,7 @@ def test_a_proxy_is_read_with_any_password(url: str, found: Proxy) -> None:
         "http://[::zz]:1",
         f"http://me:{'x' * 256}@proxy:1",
         f"http://me:{'ü' * 128}@proxy:1",
+        "http://me:\udcff@proxy:1",
         "",
     ],
 )
@@ -54,6 +57,13 @@ def test_what_is_no_proxy_is_refused(url: str) -> None:
         ProxyInvalid, match=r"^must be http://host:port, https://host:port or socks5://host:port"
     ):
         read_proxy(url)
+
+
+@given(st.text(min_size=1, max_size=60).filter(lambda text: ":" not in text), st.text(max_size=60))
+def test_every_password_is_carried_as_it_is(user: str, password: str) -> None:
+    proxy = read_proxy(f"http://{user}:{password}@proxy:1".replace("%", "%25"))
+    assert (proxy.user, proxy.password) == (user, password)
+    assert str(proxy) == "http://proxy:1 (proxy)"
 
 
 def test_neither_user_nor_password_are_shown() -> None:
