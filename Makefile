@@ -28,15 +28,16 @@ unit quick: export PYTHONDONTWRITEBYTECODE =
 COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11
 
 # Installs what is not there where that is possible, else names it: $(call needed,PROGRAM,PACKAGE,NAME).
-APT := DEBIAN_FRONTEND=noninteractive apt-get -qq -y
+# In runlevel 1 an installed package starts no service.
+APT := RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get -qq -y
 define needed
-@command -v $(1) >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+@PATH="$$PATH:/usr/sbin"; command -v $(1) >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	{ $(APT) install $(2) >/dev/null 2>&1 || { $(APT) update && $(APT) install $(2); } >/dev/null; }; } || \
 	{ echo "needed: $(3) (Debian and Ubuntu: apt install $(2))" >&2; exit 1; }
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run report wheel serve test lint quick unit coverage needs needs-kafka test-cluster-long test-crash test-hostile test-artemis-long test-filters-long test-kafka-long test-spark-long kafka-up kafka-down demo-kafka demo-cluster bench bench-reconcile format lock clean
+.PHONY: help setup run report wheel serve test lint quick unit coverage needs needs-kafka needs-proxies test-cluster-long test-crash test-hostile test-artemis-long test-filters-long test-kafka-long test-spark-long kafka-up kafka-down demo-kafka demo-cluster bench bench-reconcile format lock clean
 
 help: ## says what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
@@ -93,9 +94,15 @@ coverage: $(DEV) ## the tests, with branch coverage and its floor
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
-needs: needs-kafka ## what the tests take from the system
+needs: needs-kafka needs-proxies ## what the tests take from the system
 	$(call needed,openssl,openssl,the openssl program)
 	$(call needed,chromium,chromium,Chromium to look at the report's page)
+
+needs-proxies: ## the proxies that links go through in tests
+	$(call needed,tinyproxy,tinyproxy,tinyproxy to open links through)
+	$(call needed,microsocks,microsocks,microsocks to open links through)
+	$(call needed,nginx,nginx,nginx in front of a node)
+	$(call needed,haproxy,haproxy,HAProxy in front of a node)
 
 needs-kafka: ## what Kafka takes from the system
 	$(call needed,$${JAVA_HOME:+$$JAVA_HOME/bin/}java,default-jre-headless,Java 17 or newer to run Kafka)

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import urlsplit
 
 import structlog
 
@@ -157,11 +158,12 @@ class Contacts:
                 _log.warning("discovery-failed", cluster=self.connection.name, name=host, reason=str(error))
             return []
         self._logged.pop(like, None)
-        scheme = like.url.partition("://")[0]
+        scheme, path = like.url.partition("://")[0], urlsplit(like.url).path
         hosts = sorted({str(sockaddr[0]) for *_, sockaddr in found})[:DISCOVERED_MOST]
         return [
             Address(
-                f"{scheme}://[{one}]:{port}" if ":" in one else f"{scheme}://{one}:{port}", like.connector
+                f"{scheme}://[{one}]:{port}{path}" if ":" in one else f"{scheme}://{one}:{port}{path}",
+                like.connector,
             )
             for one in hosts
         ]

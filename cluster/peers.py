@@ -176,6 +176,7 @@ class Peers:
             self._services.tls(connector),
             settings.server_name or None,
             connector if url == settings.url else "",
+            settings.proxy_to(url),
         )
 
     def hello(self, bridge: str, connection: ClusterConnection) -> Hello:
@@ -233,7 +234,12 @@ class Peers:
             check_producer_ids=False,
             id_cache_size=self._services.settings.duplicate_detection.id_cache_size,
             from_journal=True,
+            proxies=self._proxies(peer),
         )
+
+    def _proxies(self, peer: Peer) -> dict[str, str]:
+        found = self._services.settings.connectors[peer.connector].proxy_to(peer.url)
+        return {} if found is None else {peer.connector: str(found)}
 
     def _relay(self, peer: Peer, connection: ClusterConnection, correspondent: Correspondent) -> Operated:
         name = bridge_to(peer.node)

@@ -24,6 +24,7 @@ from bridge.relay.ports import Source, Target
 from bridge.relay.relay import LaneEnds, Relay
 from bridge.relay.stages import filter_stage
 from bridge.relay.transforming import Transformers, Transforming
+from bridge.runtime.proxies import Proxy
 from bridge.settings.bridges import Bridge
 from bridge.transformers.loading import load
 
@@ -73,7 +74,12 @@ class Assembly:
             transformer=bridge.transformer,
             concurrency=bridge.calls_at_a_time,
             from_journal=kind_of(settings, bridge.source_connector).is_own,
+            proxies={name: str(found) for name in bridge.static_connectors if (found := self._proxy(name))},
         )
+
+    def _proxy(self, connector: str) -> Proxy | None:
+        found = self._settings.connectors.get(connector)
+        return None if found is None else found.end_rules.proxy(found)
 
     def operated(self, bridge: Bridge) -> Operated:
         """The bridge, stopped."""

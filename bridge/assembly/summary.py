@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from bridge.relay.ownership import AskDivision
 
@@ -28,3 +29,11 @@ class BridgeSummary:
     division: AskDivision | None = None
     #: Whether it reads this node's journal, and settles there.
     from_journal: bool = False
+    #: The proxy on the way to its target, by the name of the target's connector; without the password.
+    proxies: Mapping[str, str] = field(default_factory=dict)
+
+    def proxy(self, connector: str) -> str:
+        """The proxy on the way to the target of this connector; empty: none. An empty name: the only one."""
+        if connector or len(self.proxies) != 1:
+            return self.proxies.get(connector, "")
+        return next(iter(self.proxies.values()))

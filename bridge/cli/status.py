@@ -36,7 +36,8 @@ one (link), an address and a queue; of a bridge whose lanes are shared, who has 
 Each bridge's line ends with the time since when it is in its state, the time of the last receipt, and the age
 of the oldest message that waits; here they stand below it.
 
-Duplicates are messages that came again since the node started and were not stored again. Where a bridge has
+Duplicates are messages that came again since the node started and were not stored again. Where a proxy is on
+the way of a bridge, "through" names it, and the setting or variable that names it. Where a bridge has
 sent messages in vain, resent says how many. A bridge with a filter says how many messages it has passed over
 (filtered), and for how many of them its condition could not be evaluated (not-evaluated); a line "filter"
 below it says why the filter is probably mistyped. One with a transformer says how many messages that has
@@ -157,6 +158,8 @@ def _bridge(bridge: Mapping[str, Any]) -> Iterator[str]:
     route = f"{bridge.get('source')} -> {bridge.get('target')}"
     if bridge.get("connector") not in (None, bridge.get("target")):
         route += f" by {bridge['connector']}"
+    if bridge.get("proxy"):
+        route += f" through {bridge['proxy']}"
     counts = _pairs(bridge, "sent", "acknowledged", "in-flight", "lag")
     filtered = f" {_pairs(bridge, 'filtered')}" if bridge.get("filter") else ""
     filtered += f" {_pairs(bridge, 'dropped')}" if bridge.get("transformer") else ""

@@ -24,7 +24,10 @@ import msgspec
 from yarl import URL
 
 from bridge.client.moving import Moving, WatchedRequest
+from bridge.client.tunnel_connector import TunnelConnector
 from bridge.errors import BridgeError
+from bridge.runtime.proxies import Proxy
+from bridge.runtime.tunnels import ProxyFailed
 
 #: Most simultaneous connections of one client.
 MAX_CONNECTIONS: Final = 64
@@ -57,6 +60,8 @@ class Connection:
     #: PEM path of the node's certificate, where it is known: with no `ca`, the only one that is trusted,
     #: whatever the node's name. Empty: not known.
     own_certificate: str = ""
+    #: On the way to it; None: there is none.
+    proxy: Proxy | None = None
 
     @property
     def base(self) -> str:
@@ -160,13 +165,20 @@ class NodeClient:
 
     def __init__(self, connection: Connection) -> None:
         self._base = connection.base
+        self._proxy = connection.proxy
         self._tls = connection.tls()
         self._headers = {"Authorization": f"Bearer {connection.token}"} if connection.token else {}
         self._session: aiohttp.ClientSession | None = None
 
+    def _connector(self) -> aiohttp.BaseConnector:
+        if self._proxy is None:
+            return aiohttp.TCPConnector(limit=MAX_CONNECTIONS, ssl=self._tls)
+        tls = self._tls if isinstance(self._tls, ssl.SSLContext) else None
+        return TunnelConnector(self._proxy, tls, limit=MAX_CONNECTIONS)
+
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=MAX_CONNECTIONS, ssl=self._tls),
+            connector=self._connector(),
             headers=self._headers,
             timeout=aiohttp.ClientTimeout(
                 total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=ANSWER_TIMEOUT_S
@@ -226,7 +238,7 @@ class NodeClient:
                 ) as response,
             ):
                 content = await moving.whole(response)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (aiohttp.ClientError, ProxyFailed, TimeoutError, OSError) as error:
             raise _unreachable(f"{method} {url}: {_reason(error)}", moving) from error
         except Unreachable as error:
             error.has_moved = moving.has_moved
@@ -246,7 +258,7 @@ class NodeClient:
                     raise _problem(response, _decode(await response.read(), response.content_type))
                 async for piece in response.content.iter_any():
                     yield piece
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (aiohttp.ClientError, ProxyFailed, TimeoutError, OSError) as error:
             raise Unreachable(f"GET {url}: {_reason(error)}") from error
 
 

@@ -14,8 +14,9 @@ from dedup.reconcile.audit.plan import Stream
 
 def node_at(name: str, connector: Connector) -> NodeEnd:
     """The node that a connector leads to."""
-    files = (str(path or "") for path in (connector.ca, connector.certificate, connector.key))
-    return NodeEnd(name, Connection(connector.url, connector.token or "", *files))
+    ca, certificate, key = (str(path or "") for path in (connector.ca, connector.certificate, connector.key))
+    proxy = connector.proxy_to(connector.url)
+    return NodeEnd(name, Connection(connector.url, connector.token or "", ca, certificate, key, proxy=proxy))
 
 
 class LinkAuditTarget(NodeAddresses):

@@ -7,6 +7,7 @@ from typing import Final
 
 from bridge.end_kind import AuditTarget, EndKind, EndsOf, NodeContext, NodeEnds
 from bridge.ends import JOURNAL
+from bridge.runtime.proxies import Proxy
 from bridge.runtime.tls import Role, TlsFiles
 from bridge.settings import urls
 from bridge.settings.bridges import Bridge
@@ -29,9 +30,9 @@ class LinkKind(EndKind):
     takes_chunks = True
 
     def used_keys(self, connector: Connector | None) -> UsedKeys:
-        """The token, the keys of TLS, and those of a bridge's link."""
+        """The token, the proxy, the keys of TLS, and those of a bridge's link."""
         tls = ("ca", "certificate", "key", "server_name") if _has_tls(connector) else ()
-        return UsedKeys(connector=frozenset(("token", *tls)), target=_LINK)
+        return UsedKeys(connector=frozenset(("token", "proxy", *tls)), target=_LINK)
 
     def check_url(self, url: str) -> None:
         """Check a connector's URL. Raises: ValueError: the rule that it breaks."""
@@ -43,6 +44,10 @@ class LinkKind(EndKind):
             return ()
         files = TlsFiles(connector.certificate, connector.key, connector.ca)
         return (TlsTable(files, _TLS_FILES, followed=True),)
+
+    def proxy(self, connector: Connector) -> Proxy | None:
+        """The proxy of the setting, or of the environment."""
+        return connector.proxy_to(connector.url)
 
     def in_process(self, node: NodeContext, others: EndsOf) -> NodeEnds:  # noqa: ARG002 - it needs no other
         """Targets at the other end of links."""

@@ -59,6 +59,7 @@ class LinkEnds(NodeEnds):
             self._node.tls(name),
             connector.server_name or None,
             name,
+            connector.proxy_to(connector.url),
         )
 
     def plan_target(

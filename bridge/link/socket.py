@@ -16,19 +16,23 @@ import aiohttp
 from aiohttp import web
 
 from bridge.client.moving import Moving, WatchedRequest
+from bridge.client.tunnel_connector import TunnelConnector
 from bridge.errors import BridgeError, Malformed, TargetRefused, TargetUnavailable
 from bridge.link import limits
-from bridge.link.connect_errors import NO_ANSWER, said
+from bridge.link.connect_errors import NO_ANSWER, is_untrusted, not_a_link, said
 from bridge.link.correspondent import LinkEnd
 from bridge.link.driver import now
 from bridge.link.frames import CloseCode, Hello
 from bridge.link.link_server import LinkServer
 from bridge.link.machine import Ending
+from bridge.link.presented import presented_issuer
 from bridge.link.receiver import Receiver
 from bridge.link.receiving import NodeIdentity
 from bridge.link.room import LinkRoom
 from bridge.link.wire import Wire
 from bridge.runtime.clock import Clock, SystemClock
+from bridge.runtime.proxies import Proxy
+from bridge.runtime.tunnels import ProxyFailed
 
 #: Longest time of a WebSocket's own closing at either end, seconds.
 _CLOSE_S: Final = 1.0
@@ -36,13 +40,15 @@ _CLOSE_S: Final = 1.0
 _REFUSED_STATUSES: Final = (401, 403)
 #: Most bytes that are read of an answer that is no link.
 _ANSWER_MOST: Final = 4096
+#: The host's name is resolved again at this interval while an attempt has no connection, in seconds.
+RESOLVE_AGAIN_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """The address and credentials of a node."""
 
-    #: ws:// or wss://, host and port.
+    #: ws:// or wss://, host and port, and the path of a reverse proxy.
     url: str
     #: Bearer token, or a function that returns it: called at each attempt, so that it may be rotated. Empty:
     #: none.
@@ -53,6 +59,8 @@ class Endpoint:
     server_hostname: str | None = None
     #: The connector's name in the settings, for errors. Empty: they have the URL only.
     connector: str = ""
+    #: On the way to it; None: there is none.
+    proxy: Proxy | None = None
 
     def __str__(self) -> str:
         return f"connector {self.connector}: {self.url}" if self.connector else self.url
@@ -136,17 +144,21 @@ async def connect(endpoint: Endpoint, call_timeout_ms: int) -> WebSocket:
     """
     problems: list[str] = []
     wires: list[Wire] = []
+    names = _Names()
+    connector = _connector(endpoint, names)
     session = aiohttp.ClientSession(
+        connector=connector,
         timeout=aiohttp.ClientTimeout(total=None),
         middlewares=(_stay, _keeping_problem(problems), _watching(wires)),
     )
     try:
         async with asyncio.timeout(call_timeout_ms / 1000 if call_timeout_ms >= 0 else None):
-            ws = await _upgrade(session, endpoint)
+            ws = await _upgrade_where_it_is(session, endpoint, names)
     except BaseException as error:
         await session.close()
         if isinstance(error, Exception):
-            raise _named(error, endpoint, call_timeout_ms, "".join(problems)) from error
+            evidence = await _evidence(error, endpoint, connector)
+            raise _named(error, endpoint, call_timeout_ms, "".join(problems), evidence) from error
         raise
     link = WebSocket(ws, wires[-1], session)
     if ws.protocol != limits.SUBPROTOCOL:
@@ -155,6 +167,80 @@ async def connect(endpoint: Endpoint, call_timeout_ms: int) -> WebSocket:
             f"{endpoint} does not speak {limits.SUBPROTOCOL}; it answered {ws.protocol or 'none'}"
         )
     return link
+
+
+class _Names(aiohttp.ThreadedResolver):
+    """Resolves the host of one endpoint, and compares later answers with the addresses that were tried."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._asked: tuple[str, int, sockets.AddressFamily] | None = None
+        self._tried: set[str] = set()
+        self._sockets: list[sockets.socket] = []
+
+    def socket(self, place: aiohttp.AddrInfoType) -> sockets.socket:
+        """The socket for one address of the host."""
+        made = sockets.socket(*place[:3])
+        self._sockets.append(made)
+        return made
+
+    async def resolve(
+        self, host: str, port: int = 0, family: sockets.AddressFamily = sockets.AddressFamily.AF_INET
+    ) -> list[aiohttp.abc.ResolveResult]:
+        """Implements AbstractResolver's."""
+        found = await super().resolve(host, port, family)
+        self._asked = host, port, family
+        self._tried = {one["host"] for one in found}
+        self._sockets = []
+        return found
+
+    async def moved(self) -> bool:
+        """Whether the name leads to none of the addresses that were tried any more, and none has accepted.
+
+        One that is left may still answer: a name with many addresses shows some of them at a time. One that
+        has accepted may be slow: a handshake over a bad line takes longer than a look-up.
+        """
+        if self._asked is None or any(map(_is_connected, self._sockets)):
+            return False
+        try:
+            found = await super().resolve(*self._asked)
+        except OSError:
+            return False
+        return self._tried.isdisjoint(one["host"] for one in found)
+
+
+def _connector(endpoint: Endpoint, names: _Names) -> aiohttp.BaseConnector:
+    """Of one attempt: it resolves the host's name anew, and tries all its addresses (RFC 8305)."""
+    if endpoint.proxy is not None:
+        return TunnelConnector(endpoint.proxy, endpoint.ssl_context, endpoint.server_hostname)
+    return aiohttp.TCPConnector(resolver=names, use_dns_cache=False, socket_factory=names.socket)
+
+
+def _is_connected(made: sockets.socket) -> bool:
+    try:
+        made.getpeername()
+    except OSError:
+        return False
+    return True
+
+
+async def _upgrade_where_it_is(
+    session: aiohttp.ClientSession, endpoint: Endpoint, names: _Names
+) -> aiohttp.ClientWebSocketResponse:
+    """Ask for the upgrade; from the beginning where the host has moved and its old place does not answer."""
+    while True:
+        attempt = asyncio.create_task(_upgrade(session, endpoint))
+        try:
+            while not attempt.done():
+                await asyncio.wait((attempt,), timeout=RESOLVE_AGAIN_S)
+                if not attempt.done() and await names.moved() and not attempt.done():
+                    break
+            else:
+                return await attempt
+        finally:
+            if not attempt.done():
+                attempt.cancel()
+                await asyncio.gather(attempt, return_exceptions=True)
 
 
 class _Redirected(aiohttp.ClientError):
@@ -226,11 +312,15 @@ async def post(endpoint: Endpoint, path: str, body: bytes, content_type: str, ti
     headers = {"Content-Type": content_type, "Accept": content_type, **endpoint.authorization()}
     moving = Moving(timeout_ms / 1000 if timeout_ms >= 0 else None)
     timeout = aiohttp.ClientTimeout(total=None)
+    connector = _connector(endpoint, _Names())
     try:
         async with (
             moving.limit(),
             aiohttp.ClientSession(
-                timeout=timeout, middlewares=(_stay,), request_class=WatchedRequest
+                connector=connector,
+                timeout=timeout,
+                middlewares=(_stay,),
+                request_class=WatchedRequest,
             ) as session,
             session.post(
                 f"{scheme}://{parts.netloc}{parts.path.rstrip('/')}{path}",
@@ -242,7 +332,8 @@ async def post(endpoint: Endpoint, path: str, body: bytes, content_type: str, ti
         ):
             status, answer = response.status, await moving.whole(response)
     except Exception as error:
-        raise _named(error, endpoint, timeout_ms) from error
+        evidence = await _evidence(error, endpoint, connector)
+        raise _named(error, endpoint, timeout_ms, evidence=evidence) from error
     if status in _REFUSED_STATUSES:
         raise TargetRefused(_refused(endpoint, status, _problem(answer[:_ANSWER_MOST])), found=status)
     if status != 200:
@@ -250,30 +341,50 @@ async def post(endpoint: Endpoint, path: str, body: bytes, content_type: str, ti
     return answer
 
 
-def _named(error: Exception, endpoint: Endpoint, call_timeout_ms: int, problem: str = "") -> BridgeError:
+async def _evidence(error: Exception, endpoint: Endpoint, connector: aiohttp.BaseConnector) -> str:
+    """What the error itself does not say: the issuer of a certificate that is not trusted, the proxy that has
+    not answered; empty: nothing.
+    """
+    if isinstance(error, TimeoutError):
+        return connector.waits_for if isinstance(connector, TunnelConnector) else ""
+    if not is_untrusted(error):
+        return ""
+    parts = urlsplit(endpoint.url)
+    host, port = parts.hostname or "", parts.port or 443
+    name = endpoint.server_hostname or host
+    return await presented_issuer(host, port, name, endpoint.proxy, endpoint.ssl_context)
+
+
+def _named(
+    error: Exception, endpoint: Endpoint, call_timeout_ms: int, problem: str = "", evidence: str = ""
+) -> BridgeError:
     """The error that prevented the upgrade, without the request, which holds the token.
 
-    `problem`: the explanation in the node's answer.
+    `problem`: the explanation in the node's answer. `evidence`: as `_evidence` found it.
     """
     match error:
         case aiohttp.WSServerHandshakeError(status=status) if status in _REFUSED_STATUSES:
             return TargetUnavailable(_refused(endpoint, status, problem), found=status)
-        case aiohttp.WSServerHandshakeError(status=status, message=message):
-            said_so = problem or message
-            return TargetUnavailable(f"{endpoint} is no node link: HTTP {status} ({said_so})", found=status)
+        case aiohttp.WSServerHandshakeError(status=status, message=message, headers=headers):
+            is_page = headers is not None and "html" in headers.get("Content-Type", "")
+            text = f"{endpoint} {not_a_link(status, problem or message, is_page=is_page)}"
+            return TargetUnavailable(text, found=status)
+        case ProxyFailed():
+            text = f"{endpoint}: {error}"
         case aiohttp.InvalidURL():
             return TargetRefused(f"{endpoint} is no URL")
         case TimeoutError():
-            text = f"{endpoint} did not answer within {call_timeout_ms} ms (call-timeout)"
+            who = f"{endpoint}: {evidence}" if evidence else str(endpoint)
+            text = f"{who} did not answer within {call_timeout_ms} ms (call-timeout)"
         case aiohttp.ServerDisconnectedError() | aiohttp.ClientResponseError():
             # Not HTTP: a TLS alert, perhaps, or nothing at all.
             text = f"{endpoint}: {NO_ANSWER[urlsplit(endpoint.url).scheme]}"
         case aiohttp.ClientConnectorCertificateError(certificate_error=cause):
-            text = f"{endpoint}: {said(cause)}"
+            text = f"{endpoint}: {said(cause, evidence)}"
         case aiohttp.ClientConnectorError(os_error=cause):
             text = f"{endpoint}: {said(cause)}"
         case aiohttp.ClientError() | OSError():
-            text = f"{endpoint}: {said(error.__cause__ or error)}"
+            text = f"{endpoint}: {said(error.__cause__ or error, evidence)}"
         case _:
             raise error
     return TargetUnavailable(text)

@@ -66,6 +66,7 @@ class BridgeSet(Mapping[str, NodeBridge]):
             **({"transformer": summary.transformer} if summary.transformer else {}),
             **({"concurrency": summary.concurrency} if summary.concurrency else {}),
             **({"readers": summary.readers} if summary.readers else {}),
+            **({"proxy": ", ".join(dict.fromkeys(summary.proxies.values()))} if summary.proxies else {}),
         )
         match self.held(name):
             case None:

@@ -163,6 +163,7 @@ class Control:
             "filter-doubt": filter_doubt(counts.examined, counts.taken, counts.missing) or None,
             "transformer": summary.transformer or None,
             "connector": relay.connector or None,
+            "proxy": summary.proxy(relay.connector) or None,
             "store": relay.store or None,
             "sent": counts.sent,
             "acknowledged": counts.acknowledged,

@@ -1,4 +1,4 @@
-"""Reads from PEM files when certificates expire: the validity of X.509 (RFC 5280, section 4.1.2.5)."""
+"""Reads when certificates expire, and who issued them: the fields of X.509 (RFC 5280, section 4.1.2)."""
 
 from __future__ import annotations
 
@@ -19,6 +19,12 @@ _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIF
 _VERSION, _UTC_TIME, _GENERALIZED_TIME = 0xA0, 0x17, 0x18
 #: Parts of a certificate before its validity: serial number, signature algorithm, issuer.
 _BEFORE_VALIDITY: Final = 3
+#: Parts of a certificate before its issuer.
+_BEFORE_ISSUER: Final = 2
+#: Attributes of a name that are shown, by their object identifiers in DER (RFC 5280, section 4.1.2.4).
+_ATTRIBUTES: Final = {b"\x55\x04\x03": "CN", b"\x55\x04\x0a": "O"}
+#: Longest attribute that is shown, in characters.
+_SHOWN_MOST: Final = 100
 
 
 def expiries(path: Path) -> list[float]:
@@ -42,15 +48,39 @@ def _each(certificates: list[str]) -> Iterator[float]:
             continue
 
 
-def _not_after(certificate: bytes) -> float:
-    """The end of a certificate's validity. Raises: ValueError, IndexError: it is no certificate."""
+def issuer(certificate: bytes) -> str:
+    """The issuer of a certificate in DER, as ``CN=name, O=organization``; empty: it cannot be shown."""
+    shown = {}
+    try:
+        place, end = _content(certificate, _part(certificate, _BEFORE_ISSUER))
+        while place < end:
+            start, place = _content(certificate, place)
+            start, _ = _content(certificate, start)
+            identifier_start, identifier_end = _content(certificate, start)
+            value_start, value_end = _content(certificate, identifier_end)
+            name = _ATTRIBUTES.get(certificate[identifier_start:identifier_end])
+            if name is not None:
+                text = certificate[value_start:value_end].decode("utf-8", "replace")[:_SHOWN_MOST]
+                shown[name] = "".join(one if one.isprintable() else " " for one in text)
+    except (ValueError, IndexError):
+        return ""
+    return ", ".join(f"{name}={shown[name]}" for name in _ATTRIBUTES.values() if name in shown)
+
+
+def _part(certificate: bytes, before: int) -> int:
+    """The beginning of the part after its version and `before` others. Raises: ValueError, IndexError."""
     start, _ = _content(certificate, 0)
     start, _ = _content(certificate, start)
     if certificate[start] == _VERSION:
         _, start = _content(certificate, start)
-    for _ in range(_BEFORE_VALIDITY):
+    for _ in range(before):
         _, start = _content(certificate, start)
-    start, _ = _content(certificate, start)
+    return start
+
+
+def _not_after(certificate: bytes) -> float:
+    """The end of a certificate's validity. Raises: ValueError, IndexError: it is no certificate."""
+    start, _ = _content(certificate, _part(certificate, _BEFORE_VALIDITY))
     _, second = _content(certificate, start)
     begin, end = _content(certificate, second)
     return _time(certificate[second], certificate[begin:end].decode("ascii"))

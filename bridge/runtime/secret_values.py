@@ -19,6 +19,11 @@ def is_secret(key: str) -> bool:
     return _KEY.search(key.lower().replace("_", "-")) is not None
 
 
+def holds_secret(key: str, text: str) -> bool:
+    """Whether the text under a key of this name is never shown: a proxy's URL with a password is not."""
+    return is_secret(key) or (key.lower().endswith("proxy") and "@" in text)
+
+
 def without_secrets(text: str) -> str:
     """The text with `HIDDEN` for every secret in it, whatever its key is called."""
     return _IN_TEXT.sub(HIDDEN, text)

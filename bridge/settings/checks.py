@@ -4,12 +4,13 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from bridge.ends import JOURNAL
 from bridge.messages.addresses import QueueName
+from bridge.runtime.proxies import DIRECT, ProxyInvalid
 from bridge.settings import names
 from bridge.settings.bridges import Bridge
 from bridge.settings.clusters import ClusterConnection
@@ -32,6 +33,7 @@ _OF_CONNECTORS: Final = {
     "certificate": "needs a wss:// URL",
     "key": "needs a wss:// URL",
     "server_name": "needs a wss:// URL",
+    "proxy": "needs a ws:// or wss:// URL",
     "identity": "needs a kafka:// URL",
     "kafka": "needs a kafka:// URL",
 }
@@ -53,6 +55,24 @@ _OF_TARGETS: Final = {
     ),
     **dict.fromkeys(("check_period_ms", "connection_ttl_ms"), "needs a ws:// or wss:// target"),
 }
+
+
+def check_proxies(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Findings about variables of the environment that name the proxy of a connector and do not hold."""
+    clustered = {
+        name for one in settings.cluster_connections for name in (one.connector_ref, *one.static_connectors)
+    }
+    for name, connector in settings.connectors.items():
+        if not connector.end_rules.is_node:
+            continue
+        try:
+            connector.proxy_to(connector.url, environ)
+            if name in clustered:  # it leads to other nodes, too, each at its own URL
+                for scheme in ("ws", "wss"):
+                    connector.proxy_to(f"{scheme}://node.invalid:1", environ)
+        except ProxyInvalid as error:
+            rule = f'{error}; proxy = "{DIRECT}" uses none'
+            yield Finding(("connectors", name, "proxy"), rule, found="another text")
 
 
 def check(settings: Settings) -> Iterator[Finding]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict
 
 from bridge import ends
+from bridge.runtime import proxies
+from bridge.runtime.proxies import Proxy
 from bridge.settings import urls
 from bridge.settings.end_rules import EndRules
 from bridge.settings.fields import Flag, OptionalPath, OptionalToken, PemFile, Table, setting
@@ -24,6 +28,15 @@ def _url(value: str) -> str:
     if rules.is_own:
         raise ValueError(ends.url_rule())
     rules.check_url(value)
+    return value
+
+
+def _proxy(value: str) -> str:
+    if value not in ("", proxies.DIRECT):
+        try:
+            proxies.read_proxy(value)
+        except ValueError:
+            raise ValueError(f'{proxies.RULE}; or "{proxies.DIRECT}"') from None
     return value
 
 
@@ -54,7 +67,7 @@ class Connector(Table):
     """The address and credentials of an end; bridges refer to it by its name."""
 
     url: Annotated[str, AfterValidator(_url)] = setting(
-        "ws://host:port, wss://host:port or kafka://host:port,host:port."
+        "ws://host:port, wss://host:port, each with the path of a reverse proxy, or kafka://host:port,host:port."
     )
     token: OptionalToken = setting("Bearer token shown to the other node.", "", repr=False)
     ca: PemFile = setting("PEM file of the authorities to trust (wss://); empty: the system's.", "")
@@ -64,6 +77,13 @@ class Connector(Table):
     key: PemFile = setting("PEM file of its key.", "")
     server_name: str = setting(
         "Name that the other's certificate must bear (wss://); default: the URL's host.", ""
+    )
+    proxy: Annotated[str, AfterValidator(_proxy)] = setting(
+        "Proxy on the way to the other node: http://, https:// or socks5://user:password@host:port; in user "
+        'and password % is written %25. "none": no proxy. Empty: the one that HTTPS_PROXY (wss://), '
+        "HTTP_PROXY (ws://) or ALL_PROXY of the environment names, unless NO_PROXY excepts the host.",
+        "",
+        repr=False,
     )
     identity: str = setting("Kafka: overrides the cluster id in the identities of streams.", "")
     kafka: Kafka | None = setting(
@@ -82,6 +102,13 @@ class Connector(Table):
         """The kind of end that it leads to."""
         found: EndRules = ends.kind(self.scheme)
         return found
+
+    def proxy_to(self, url: str, environ: Mapping[str, str] = os.environ) -> Proxy | None:
+        """The proxy on the way to the node at `url`, which is reached as this connector says; None: none.
+
+        Raises: proxies.ProxyInvalid: the variable of the environment that names it does not hold.
+        """
+        return proxies.proxy_for(self.proxy, url, environ)
 
     @property
     def endpoint(self) -> Endpoint:

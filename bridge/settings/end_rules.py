@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from bridge.runtime.proxies import Proxy
 from bridge.runtime.tls import Role, TlsFiles
 from bridge.settings.paths import KeyPath
 from bridge.settings.problems import Finding
@@ -79,6 +80,11 @@ class EndRules:
         """Certificates and keys that the connector names and uses."""
         del connector
         return ()
+
+    def proxy(self, connector: Connector) -> Proxy | None:
+        """The proxy on the way to the connector's URL; None: there is none."""
+        del connector
+        return None
 
     def check_bridge(self, path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Finding]:
         """The problems of a bridge that has an end of this kind; called once for each bridge."""

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from bridge.runtime.secret_values import HIDDEN, is_secret
-from bridge.settings.checks import check
+from bridge.runtime.secret_values import HIDDEN, holds_secret, is_secret
+from bridge.settings.checks import check, check_proxies
 from bridge.settings.interpolate import Interpolated, interpolate
 from bridge.settings.model import Settings
 from bridge.settings.paths import KeyPath, covers, item_name, look_up, place_in_file, render
@@ -98,6 +98,8 @@ class SettingsFile:
         for place, _ in filled.broken:
             validation.take_out(place)
         settings = _checked(validation, tls_files=tls_files, transformers=transformers, now_s=now_s)
+        if settings is not None:
+            validation.report(check_proxies(settings, self._environ))
         if settings is None or validation.findings:
             findings = sorted(
                 validation.findings, key=lambda finding: place_in_file(self._tree, finding.path)
@@ -172,15 +174,15 @@ def _problem(file: str, finding: Finding, filled: Interpolated) -> Problem:
     key = f"{render(path)} ({name})" if name else render(path)
     written, value = look_up(filled.tree, path)
     found = finding.found or show(value if written else None)
-    if written and value and not isinstance(value, dict) and _hidden(finding, filled.from_files):
+    if written and value and not isinstance(value, dict) and _hidden(finding, value, filled.from_files):
         found = HIDDEN
     return Problem(file, key, finding.rule, found, finding.suggestion)
 
 
-def _hidden(finding: Finding, from_files: set[KeyPath]) -> bool:
+def _hidden(finding: Finding, value: object, from_files: set[KeyPath]) -> bool:
     words = [step for step in finding.path if isinstance(step, str)]
     return (
-        (bool(words) and is_secret(words[-1]))
+        (bool(words) and holds_secret(words[-1], str(value)))
         or (finding.suggestion is not None and is_secret(finding.suggestion))
         or any(covers(finding.path, place) for place in from_files)
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from bridge.runtime.secret_values import HIDDEN, is_secret
+from bridge.runtime.secret_values import HIDDEN, holds_secret
 from bridge.settings.addresses import AddressSettingsTable
 from bridge.settings.bridges import Bridge
 from bridge.settings.fields import Table
@@ -75,7 +75,7 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     **_rows("addresses.*", Effect.RESTART, "routing-type"),
     "connectors.*": Effect.BRIDGES,
     **_rows("connectors.*", Effect.IN_PLACE, "token"),
-    **_rows("connectors.*", Effect.BRIDGES, "url ca certificate key server-name identity"),
+    **_rows("connectors.*", Effect.BRIDGES, "url ca certificate key server-name proxy identity"),
     "connectors.*.kafka": Effect.BRIDGES,
     **_rows(
         "connectors.*.kafka",
@@ -207,7 +207,7 @@ class SettingsRefused(SettingsInvalid):
 
 
 def _shown(change: Change, value: Any) -> str:
-    if value and is_secret(str(change.path[-1])):
+    if value and holds_secret(str(change.path[-1]), str(value)):
         return HIDDEN
     return "a table" if isinstance(value, Table) else show(value)
 

@@ -7,7 +7,7 @@ import re
 import tomllib
 from typing import Any, Final
 
-from bridge.runtime.secret_values import HIDDEN, is_secret
+from bridge.runtime.secret_values import HIDDEN, holds_secret
 from bridge.settings.paths import KeyPath, render
 from bridge.settings.problems import NOTHING, Problem, shorten, show
 
@@ -108,7 +108,7 @@ def _pattern(header: re.Match[str]) -> tuple[str, str]:
 
 
 def _may_be_secret(line: str) -> bool:
-    return any(is_secret(found["key"].rpartition(".")[2]) for found in _KEY.finditer(line))
+    return any(holds_secret(found["key"].rpartition(".")[2], "@") for found in _KEY.finditer(line))
 
 
 def _shown_line(lines: list[str]) -> str:

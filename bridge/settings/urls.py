@@ -1,17 +1,22 @@
-"""URLs of listeners and connectors: ``scheme://host:port``, and the check for loopback hosts; pure."""
+"""URLs of listeners and connectors: ``scheme://host:port``, with a path for a connector; pure."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from bridge import ends
 
 KAFKA_SCHEME: Final = "kafka://"
 _NODE_SCHEMES: Final = frozenset({"ws", "wss"})
+#: A path of a reverse proxy: segments of RFC 3986, none of them empty.
+_PATH: Final = re.compile(r"(/([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+)*")
+_PATH_RULE: Final = (
+    "must have a path without '.', '..' and empty segments, and no query (?) and fragment (#) behind it"
+)
 _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
@@ -24,6 +29,8 @@ class Endpoint:
     host: str
     #: 0: the system chooses.
     port: int
+    #: Before the paths of the node's calls, without a slash at its end; only of URLs of connectors.
+    path: str = ""
 
     @property
     def loopback(self) -> bool:
@@ -53,20 +60,31 @@ def listening(url: str, *schemes: str) -> Endpoint:
 
 
 def reaching(url: str) -> Endpoint:
-    """The address that a ws:// or wss:// connector reaches; the port must be given.
+    """The address that a ws:// or wss:// connector reaches; the port must be given, a path may.
 
     Without one a WebSocket goes to port 80 or 443, where no node listens unless its settings say so.
 
     Raises:
         ValueError: the rule that `url` breaks.
     """
+    place, path = _split(url)
     try:
-        endpoint = _endpoint(url, "")
+        endpoint = _endpoint(place, "")
     except ValueError:
         raise ValueError(ends.url_rule()) from None
     if endpoint.scheme not in _NODE_SCHEMES or endpoint.port <= 0:
         raise ValueError(ends.url_rule())
-    return endpoint
+    segments = unquote(path).split("/")
+    if not _PATH.fullmatch(path) or "." in segments or ".." in segments:
+        raise ValueError(_PATH_RULE)
+    return replace(endpoint, path=path)
+
+
+def _split(url: str) -> tuple[str, str]:
+    """Scheme, host and port, and the rest without one slash at its end."""
+    scheme, separator, rest = url.partition("://")
+    end = min((at for mark in "/?#" if (at := rest.find(mark)) >= 0), default=len(rest))
+    return f"{scheme}{separator}{rest[:end]}", rest[end:].removesuffix("/")
 
 
 def brokers(url: str) -> tuple[Endpoint, ...]:

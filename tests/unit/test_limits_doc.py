@@ -25,7 +25,7 @@ from bridge.link import limits as link_limits
 from bridge.messages import message
 from bridge.relay import pump
 from bridge.relay.relay import RelayOptions
-from bridge.runtime import foreign_code, log_output, logs
+from bridge.runtime import foreign_code, log_output, logs, tunnels
 from bridge.settings.addresses import AddressSettingsTable
 from bridge.settings.bridges import Bridge
 from bridge.settings.fields import MOST_CALLERS, key_of
@@ -217,6 +217,10 @@ LIMITS: Final = {
     "OPENs of a link without an answer": Limit(
         count(link_limits.OPENS_MOST),
         f"{_LINK}::test_nothing_more_is_read_while_so_many_opens_wait_for_the_target",
+    ),
+    "a proxy's answer to CONNECT": Limit(
+        size(tunnels.ANSWER_MOST),
+        "integration/link/test_proxies.py::test_each_refusal_of_connect_is_a_sentence",
     ),
     "answers that a link's peer does not read": Limit(
         count(link_limits.ANSWERS_MOST),

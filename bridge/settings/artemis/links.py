@@ -121,7 +121,7 @@ CONNECTOR: Final[Rows] = table(
         "the certificate must bear the URL's host, or server-name", "verifyHost", "sniHost", same="true"
     ),
     answered(
-        "a link is a WebSocket of its own; proxies are not asked",
+        'a link is a WebSocket of its own; a proxy is proxy = "http://..." or "socks5://..."',
         "httpEnabled httpClientIdleTime httpUpgradeEnabled httpUpgradeEndpoint socksEnabled socksHost",
         "socksPort socksVersion socksUsername socksPassword socksRemoteDNS proxyEnabled proxyHost",
         "proxyPort proxyUsername proxyPassword proxyRemoteDNS proxyVersion",

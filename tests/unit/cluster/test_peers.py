@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from bridge.settings.clusters import ClusterConnection
+from bridge.settings.connectors import Connector
 from cluster.peers import Peer, Peers
 from tests.unit.cluster.rig import A, B
 
@@ -40,3 +41,21 @@ def test_a_link_greets_and_tries_again_as_its_connection_says() -> None:
     assert [options.backoff.delay_ms(failures) for failures in (1, 2)] == [11, 12]
     assert (options.initial_connect_attempts, options.reconnect_attempts) == (13, 14)
     assert options.confirmation_window_size == 17
+
+
+def test_calls_and_links_to_a_peer_go_through_the_proxy_of_its_connector() -> None:
+    """Wherever the peer is: its URL is its own."""
+    connector = Connector.model_validate({"url": "ws://own:1", "proxy": "socks5://me:secret@proxy:1080"})
+    services: Any = SimpleNamespace(
+        settings=SimpleNamespace(
+            connectors={"own": connector}, duplicate_detection=SimpleNamespace(id_cache_size=1)
+        ),
+        token=lambda _: "",
+        tls=lambda _: None,
+    )
+    peers = Peers(services, "dead-letters")
+    found = peers.endpoint("own", "ws://b:1/relay").proxy
+    assert found is not None
+    assert (str(found), found.password) == ("socks5://proxy:1080 (proxy)", "secret")
+    summary = peers._summary(Peer(B, "b", "ws://b:1", "own"), ClusterConnection.model_validate(KEYS))
+    assert summary.proxy("own") == "socks5://proxy:1080 (proxy)"

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from bridge.link.batch_frames import receipt_frame
 from bridge.link.frames import Close, CloseCode, Ping, Pong
 from bridge.link.machine import Ending, LinkState, Machine
+from bridge.link.sender import Sender
 from tests.unit.link.helpers import (
+    HELLO,
     at,
     new_receiver,
     new_sender,
@@ -128,3 +131,39 @@ def test_frames_decided_on_before_the_end_leave_before_the_close(make: Make) -> 
     assert isinstance(pong, Pong)
     assert isinstance(close, Close)
     assert len(close.detail) == 1024
+
+
+@pytest.mark.parametrize("check_period_ms", [30_000, 15_000])
+def test_an_idle_link_sends_something_in_each_direction_within_the_check_period(check_period_ms: int) -> None:
+    """What drops a connection on which nothing passes finds none: proxies after 60 s, bad NATs after 20 s.
+
+    The sender's period holds at both ends, from the handshake on.
+    """
+    hello = msgspec.structs.replace(HELLO, check_period_ms=check_period_ms)
+    sender = Sender(hello, call_timeout_ms=5_000, now=at(0))
+    receiver = new_receiver()
+    last = {sender: 0, receiver: 0}
+    gaps: dict[Machine[Any], list[int]] = {sender: [], receiver: []}
+
+    def exchange(now_ms: int) -> None:
+        passed = True
+        while passed:
+            passed = False
+            for one, other in ((sender, receiver), (receiver, sender)):
+                for frame in sent(one):
+                    passed = True
+                    gaps[one].append(now_ms - last[one])
+                    last[one] = now_ms
+                    tell(other, frame, ms=now_ms)
+
+    exchange(0)
+    receiver.welcome(hello)
+    exchange(0)
+    for now_ms in range(0, 300_000, 1_000):
+        sender.tick(at(now_ms))
+        receiver.tick(at(now_ms))
+        exchange(now_ms)
+    assert LinkState.CLOSED not in (sender.state, receiver.state)
+    for one in (sender, receiver):
+        assert max(gaps[one]) <= check_period_ms
+        assert 300_000 - last[one] <= check_period_ms

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from bridge.runtime import certificates
-from bridge.runtime.certificates import expiries
-from tests.harness.certificates import certificate_until
+from bridge.runtime.certificates import expiries, issuer
+from tests.harness.certificates import certificate_until, make_certificates
 
 pytestmark = pytest.mark.processes
 
@@ -39,3 +39,28 @@ def test_each_certificate_of_a_chain_counts_and_what_cannot_be_read_does_not(tmp
     chain.write_text(paths[0].read_text() * (certificates.MOST_CERTIFICATES + 1))
     assert expiries(chain) == [], "a bundle"
     assert expiries(tmp_path / "missing.pem") == []
+
+
+def test_the_issuer_is_what_openssl_reads(tmp_path: Path) -> None:
+    [*_, pem] = make_certificates(tmp_path, "node")
+    assert issuer(ssl.PEM_cert_to_DER_cert(pem.read_text())) == "CN=authority"
+    made = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-utf8",
+    ]
+    made += ["-subj", "/C=DE/O=Prüf GmbH/OU=x/CN=TLS\nInspection", "-keyout", "k.pem", "-out", "c.pem"]
+    subprocess.run(made, cwd=tmp_path, check=True, capture_output=True)
+    shown = issuer(ssl.PEM_cert_to_DER_cert((tmp_path / "c.pem").read_text()))
+    assert shown == "CN=TLS Inspection, O=Prüf GmbH"
+
+
+@pytest.mark.parametrize("wrong", [b"", b"0", b"0\x80", b"\x30\x03\x02\x01\x01", bytes(200)])
+def test_what_is_no_certificate_has_no_issuer(wrong: bytes) -> None:
+    assert issuer(wrong) == ""

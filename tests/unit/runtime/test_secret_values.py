@@ -19,6 +19,13 @@ def test_keys_of_secrets(key: str) -> None:
     assert secret_values.is_secret(key)
 
 
+def test_a_proxy_with_a_password_is_not_shown() -> None:
+    """A password may have a slash, where a URL's user would end."""
+    assert secret_values.holds_secret("proxy", "http://me:a/b@proxy:1")
+    assert not secret_values.holds_secret("proxy", "http://proxy:1")
+    assert secret_values.holds_secret("token", "x")
+
+
 @pytest.mark.parametrize("key", ["", "key", "token-file", "secretary", "tokens-to-hub", "authorization-url"])
 def test_keys_of_other_things(key: str) -> None:
     assert not secret_values.is_secret(key)

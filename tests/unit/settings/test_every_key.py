@@ -112,6 +112,7 @@ SHOWN: Final[dict[str, dict[str, str]]] = {
         "token": "acceptance/test_link.py::test_a_link_needs_a_token_with_that_right",
         "ca server-name": "acceptance/test_link.py::test_a_link_over_tls_checks_the_authority_and_the_name",
         "certificate key": "acceptance/test_link.py::test_a_link_over_mutual_tls_is_known_by_its_certificate",
+        "proxy": "acceptance/test_proxies.py::test_a_link_goes_through_tinyproxy_which_log_and_status_name",
         "identity": "acceptance/kafka/test_trouble.py::"
         "test_the_identity_of_a_connector_names_streams_and_stores",
     },

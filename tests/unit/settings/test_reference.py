@@ -101,6 +101,7 @@ def test_the_reference_names_every_key_of_the_model(reference: Settings) -> None
         "AddressSettingsTable.id-cache-size",
         "Bridge.open-transaction-warn-after",
         "ClusterConnection.allow-direct-connections-only",
+        "Connector.proxy",
         "Node.watch-settings",
         "Operations.partition-metrics",
     }
