@@ -7,7 +7,7 @@ import contextlib
 import json
 import socket as sockets
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
@@ -16,7 +16,7 @@ import aiohttp
 from aiohttp import web
 
 from bridge.client.moving import Moving, WatchedRequest
-from bridge.errors import BridgeError, Malformed, TargetRefused, TargetUnavailable
+from bridge.errors import BridgeError, Malformed, Stopping, TargetBusy, TargetRefused, TargetUnavailable
 from bridge.link import limits
 from bridge.link.connect_errors import NO_ANSWER, said
 from bridge.link.correspondent import LinkEnd
@@ -34,6 +34,10 @@ from bridge.runtime.clock import Clock, SystemClock
 _CLOSE_S: Final = 1.0
 #: Answers that mean that the caller's credentials or rights are refused.
 _REFUSED_STATUSES: Final = (401, 403)
+#: Answers that mean that there is too much to do now.
+_BUSY_STATUSES: Final = (429, 503)
+#: Digits of a `Retry-After` that are read.
+_DIGITS_MOST: Final = 6
 #: Most bytes that are read of an answer that is no link.
 _ANSWER_MOST: Final = 4096
 
@@ -258,6 +262,12 @@ def _named(error: Exception, endpoint: Endpoint, call_timeout_ms: int, problem: 
     match error:
         case aiohttp.WSServerHandshakeError(status=status) if status in _REFUSED_STATUSES:
             return TargetUnavailable(_refused(endpoint, status, problem), found=status)
+        case aiohttp.WSServerHandshakeError(status=status, headers=headers) if asked_ms := _asked_ms(
+            status, headers, problem
+        ):
+            text = f"{endpoint} asks to come again in {asked_ms // 1000} s: HTTP {status}"
+            said_so = f" ({problem})" if problem else ""
+            return TargetBusy(text + said_so, found=status, retry_after_ms=asked_ms)
         case aiohttp.WSServerHandshakeError(status=status, message=message):
             said_so = problem or message
             return TargetUnavailable(f"{endpoint} is no node link: HTTP {status} ({said_so})", found=status)
@@ -277,6 +287,16 @@ def _named(error: Exception, endpoint: Endpoint, call_timeout_ms: int, problem: 
         case _:
             raise error
     return TargetUnavailable(text)
+
+
+def _asked_ms(status: int, headers: Mapping[str, str] | None, problem: str) -> int:
+    """The wait that an answer asks for (RFC 9110, section 10.2.3, in seconds); 0: none. A node that stops
+    asks for more than its restart takes.
+    """
+    asked = (headers or {}).get("Retry-After", "")
+    if status not in _BUSY_STATUSES or problem.startswith(Stopping.code):
+        return 0
+    return int(asked[:_DIGITS_MOST]) * 1000 if asked.isascii() and asked.isdecimal() else 0
 
 
 def _refused(endpoint: Endpoint, status: int, problem: str) -> str:
