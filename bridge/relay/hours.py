@@ -47,5 +47,5 @@ class Hours:
 
     async def _between(self, first_ms: int, end_ms: int) -> None:
         """Returns when the wall clock is not between these times any more."""
-        while first_ms <= (now_ms := self._clock.wall_ms()) < end_ms:
+        while first_ms <= (now_ms := self._clock.wall_ms()) < end_ms:  # noqa: ASYNC110 - no event tells the time
             await asyncio.sleep(min(max((end_ms - now_ms) / 1000, _SHORTEST_S), LOOK_S))
