@@ -20,6 +20,8 @@ TURN_S: Final = 5.0
 class Handshake:
     """One that is under way, until `end`."""
 
+    __slots__ = ("_timer", "_turns")
+
     def __init__(self, turns: asyncio.Semaphore) -> None:
         self._turns = turns
         self._timer: asyncio.TimerHandle | None = asyncio.get_running_loop().call_later(HANDSHAKE_S, self.end)
