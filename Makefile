@@ -37,7 +37,7 @@ define needed
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run report wheel serve test lint quick unit coverage needs needs-kafka needs-proxies test-cluster-long test-crash test-hostile test-artemis-long test-filters-long test-kafka-long test-spark-long kafka-up kafka-down demo-kafka demo-cluster bench bench-reconcile format lock clean
+.PHONY: help setup run report wheel serve test lint quick unit coverage needs needs-kafka needs-proxies test-cluster-long test-crash test-hostile test-artemis-long test-filters-long test-kafka-long test-lines-long test-spark-long kafka-up kafka-down demo-kafka demo-cluster bench bench-reconcile format lock clean
 
 help: ## says what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
@@ -86,7 +86,7 @@ unit: $(DEV) needs ## the tests
 	@$(BIN)/python -m tests.kafka.cluster.distribution fetch
 # The processes below find the tests compiled, their asserts rewritten; what cannot be collected they name themselves.
 	@$(BIN)/pytest --collect-only -q >/dev/null 2>&1 || true
-	$(BIN)/$(MEASURED)pytest -p tests.sharing -n $(JOBS) -m "not artemis_long and not cluster_long and not crash and not hostile and not filters_long and not kafka_long and not spark_long" $(ARGS)
+	$(BIN)/$(MEASURED)pytest -p tests.sharing -n $(JOBS) -m "not artemis_long and not cluster_long and not crash and not hostile and not filters_long and not kafka_long and not lines_long and not spark_long" $(ARGS)
 
 coverage: $(DEV) ## the tests, with branch coverage and its floor
 	@$(BIN)/coverage erase
@@ -126,6 +126,10 @@ test-filters-long: $(DEV) needs-kafka ## 100,000 random conditions and 40,000 br
 test-kafka-long: $(DEV) needs ## Kafka with 200,000 messages through kills, pauses and leader changes at both ends
 	@$(BIN)/python -m tests.kafka.cluster.distribution fetch
 	$(BIN)/pytest -m kafka_long $(ARGS)
+
+# Rows wait for their lines nearly all of the time.
+test-lines-long: $(DEV) needs ## node to node over lines of 16 to 1,000 kbit/s, far, lossy, cut, reset and swallowing: some two hours
+	$(BIN)/pytest -n $(JOBS) -m lines_long tests/lines $(ARGS)
 
 test-spark-long: $(DEV) needs ## Spark: reports of whole runs, kills while it follows, spark-submit
 	$(BIN)/pytest -m spark_long $(ARGS)

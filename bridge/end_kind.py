@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bridge.relay.dead_letters import DeadLetterSink
     from bridge.relay.lag import Lag, LagProbe, PartitionStatus
     from bridge.relay.ownership import AskDivision, Ownership
+    from bridge.relay.pacing import Pacer
     from bridge.relay.ports import Source, Target
     from bridge.relay.stages import Stage
     from bridge.replay.sending import PlanSource, Presence
@@ -85,6 +86,9 @@ class Lane:
     #: The bridge's filter, the one of its relay: a source asks it what it has sent, where it reads that again
     #: for the delivery log (`recovered`). None: it has none.
     filter: Stage | None = None
+    #: The bridge's `max-rate`: an end that sends large bodies beside their batches waits for it. None: the
+    #: bridge has none.
+    pacer: Pacer | None = None
 
     @property
     def name(self) -> str:

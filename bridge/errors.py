@@ -201,6 +201,14 @@ class TargetRefused(BridgeError):
     code = "TARGET_REFUSED"
 
 
+@dataclass(eq=False)
+class TargetBusy(TargetUnavailable):
+    """The target answers, and asks to come again later."""
+
+    #: Shortest time until then, ms.
+    retry_after_ms: int = 0
+
+
 class TargetStopping(TargetUnavailable):
     """The target's node is going down, or hands its messages over to another one."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -74,6 +75,7 @@ class Contacts:
             connection.retry_interval_ms,
             connection.retry_interval_multiplier,
             connection.max_retry_interval_ms,
+            random.random,
         )
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -249,6 +250,7 @@ class Peers:
                 connection.retry_interval_ms,
                 connection.retry_interval_multiplier,
                 connection.max_retry_interval_ms,
+                random.random,
             ),
             initial_connect_attempts=connection.initial_connect_attempts,
             reconnect_attempts=connection.reconnect_attempts,

@@ -20,6 +20,7 @@ from bridge.relay.filtering import FilterRecord
 from bridge.relay.lanes import LanedRelay
 from bridge.relay.operated import Operated
 from bridge.relay.ownership import AllLanes, AskDivision, Ownership
+from bridge.relay.pacing import Pacer
 from bridge.relay.ports import Source, Target
 from bridge.relay.relay import LaneEnds, Relay
 from bridge.relay.stages import filter_stage
@@ -36,9 +37,14 @@ REPLAYS: Final = -1
 class Assembly:
     """Makes bridges for one process."""
 
-    def __init__(self, node: NodeContext, transformers: Transformers | None = None) -> None:
-        """`transformers`: of the process, where other settings come and go in it."""
+    def __init__(
+        self, node: NodeContext, transformers: Transformers | None = None, *, processes: int = 1
+    ) -> None:
+        """`transformers`: of the process, where other settings come and go in it. `processes` of this node
+        divide the lanes of each bridge, and its `max-rate`.
+        """
         self._node = node
+        self._processes = processes
         self._settings = node.settings
         #: By kind: the ends' factory for all bridges of the process.
         self._ends: dict[EndKind, NodeEnds] = {}
@@ -84,10 +90,11 @@ class Assembly:
     def operated(self, bridge: Bridge) -> Operated:
         """The bridge, stopped."""
         ownership, record = self._ownership(bridge), FilterRecord()
+        pacer = Pacer(bridge.max_rate_bytes / self._processes) if bridge.max_rate_bytes else None
         return LanedRelay(
             relay_options(bridge),
             ownership,
-            lambda lane: self._relay(bridge, lane, partial(ownership.confirmed, lane), record),
+            lambda lane: self._relay(bridge, lane, partial(ownership.confirmed, lane), record, pacer),
             numbered=self._has_lanes(bridge),
             record=record,
             clock=self._node.clock,
@@ -135,14 +142,25 @@ class Assembly:
     # -- relays ------------------------------------------------------------------------------------------
 
     def _relay(
-        self, bridge: Bridge, lane: int, confirmed: Callable[[], Awaitable[None]], record: FilterRecord
+        self,
+        bridge: Bridge,
+        lane: int,
+        confirmed: Callable[[], Awaitable[None]],
+        record: FilterRecord,
+        pacer: Pacer | None,
     ) -> Relay:
         sources = self._at(bridge, "source")
         from_own = kind_of(self._settings, bridge.source_connector).is_own
         letters_here = self._dead_letters(bridge, sources) if from_own else None
         passes = filter_stage(bridge.filter, record)
         part = Lane(
-            bridge, lane, confirmed=confirmed, counts=Counts(), dead_letters=letters_here, filter=passes
+            bridge,
+            lane,
+            confirmed=confirmed,
+            counts=Counts(),
+            dead_letters=letters_here,
+            filter=passes,
+            pacer=pacer,
         )
         source = sources.source(part)
         first, *others = [self._connector(part, name) for name in bridge.static_connectors]
@@ -164,6 +182,7 @@ class Assembly:
             counts=part.counts,
             stages=stages(bridge, passes, source.store, whole_bodies=self.whole_bodies(bridge)),
             transforming=self.transforming(bridge, lane),
+            pacer=pacer,
         )
 
     def _connector(self, part: Lane, name: str) -> Connector:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 from bridge.relay.backoff import Backoff
 from bridge.relay.relay import RelayOptions
 from bridge.relay.stages import LoopGuard, Stage, refuse_large
+from bridge.runtime.schedule import Schedule
 from bridge.settings.bridges import Bridge
 from bridge.transformers.parts import TransformerOptions
 
@@ -15,7 +17,12 @@ def relay_options(bridge: Bridge) -> RelayOptions:
     """The bridge's settings, as far as its life is concerned."""
     return RelayOptions(
         bridge.name,
-        Backoff(bridge.retry_interval_ms, bridge.retry_interval_multiplier, bridge.max_retry_interval_ms),
+        Backoff(
+            bridge.retry_interval_ms,
+            bridge.retry_interval_multiplier,
+            bridge.max_retry_interval_ms,
+            random.random,
+        ),
         initial_connect_attempts=bridge.initial_connect_attempts,
         reconnect_attempts=bridge.reconnect_attempts,
         reconnect_attempts_same_node=bridge.reconnect_attempts_same_node,
@@ -23,6 +30,7 @@ def relay_options(bridge: Bridge) -> RelayOptions:
         changes_store=bridge.failover == "at-least-once",
         confirmation_window_size=bridge.confirmation_window_size_bytes,
         pending_ack_timeout_ms=bridge.pending_ack_timeout_ms,
+        schedule=Schedule.of(bridge.schedule) if bridge.schedule else None,
     )
 
 
@@ -35,7 +43,7 @@ def transformer_options(bridge: Bridge) -> TransformerOptions:
     """The bridge's settings, as far as its transformer is concerned."""
     return TransformerOptions(
         bridge.transformer,
-        bridge.producer_window_size_bytes,
+        bridge.batch_bytes,
         bridge.min_large_message_size_bytes,
         bridge.max_delivery_attempts,
         bridge.call_timeout_ms,

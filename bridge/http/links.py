@@ -10,10 +10,12 @@ from typing import Final
 import structlog
 from aiohttp import web
 
+from bridge.errors import Stopping
 from bridge.http.answers import Answer, answer
 from bridge.http.authentication import Principal
 from bridge.http.bodies import read_value, wants_msgpack
 from bridge.http.codec import Decoder
+from bridge.http.handshakes import Handshake, Handshakes
 from bridge.link.correspondent import LinkEnd
 from bridge.link.duplicate_query import QUESTION_MOST, BoundedQuestion
 from bridge.link.frames import Hello
@@ -67,6 +69,7 @@ class LinkService:
         self._clock = clock
         self._answer = answer
         self._room = LinkRoom(max_link_bytes)
+        self._handshakes = Handshakes()
         self._stopping = asyncio.Event()
         #: Links that are open.
         self.open: dict[OpenLink, None] = {}
@@ -74,7 +77,21 @@ class LinkService:
         self.opened = 0
 
     async def serve(self, request: web.Request, principal: Principal) -> web.StreamResponse:
-        """Serve one link, from the upgrade to its end. Credentials have been checked."""
+        """Serve one link, from the upgrade to its end. Credentials have been checked.
+
+        Raises: TooBusy, Stopping, Malformed.
+        """
+        handshake = await self._handshakes.begin()
+        try:
+            if self._stopping.is_set():
+                raise Stopping("the node is going down")
+            return await self._serve(request, principal, handshake)
+        finally:
+            handshake.end()
+
+    async def _serve(
+        self, request: web.Request, principal: Principal, handshake: Handshake
+    ) -> web.StreamResponse:
         peer = request.remote or ""
         link: OpenLink | None = None
 
@@ -84,6 +101,7 @@ class LinkService:
             link = OpenLink(hello.bridge, hello.node_name, principal.name, peer, self._clock.wall_ms())
             self.open[link] = None
             self.opened += 1
+            handshake.end()
             _log.info("link-opened", bridge=link.bridge, peer_node=link.node, user=link.user, peer=link.peer)
             return end
 

@@ -50,7 +50,7 @@ def _shared(bridge: Bridge, settings: Settings) -> SharedNames:
 
 def _cutter(bridge: Bridge, settings: Settings) -> Cutter:
     return Cutter(
-        bridge.producer_window_size_bytes,
+        bridge.batch_bytes,
         bridge.min_large_message_size_bytes,
         bridge.use_duplicate_detection,
         needs_whole_bodies(settings, bridge),

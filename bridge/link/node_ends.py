@@ -8,8 +8,10 @@ from bridge.end_kind import Lane, NodeContext, NodeEnds, TargetEnd
 from bridge.link import duplicate_query
 from bridge.link.frames import Hello
 from bridge.link.limits import VERSION
-from bridge.link.node_target import NodeTarget
+from bridge.link.node_target import NodeTarget, ReadChunk
 from bridge.link.socket import Endpoint
+from bridge.messages.block import KeptBody
+from bridge.relay.pacing import Pacer
 from bridge.relay.ports import Target
 from bridge.replay.node_presence import NodePresence
 from bridge.replay.sending import PlanSource, Presence
@@ -47,7 +49,7 @@ class LinkEnds(NodeEnds):
             hello,
             call_timeout_ms=bridge.call_timeout_ms,
             clock=self._node.clock,
-            read_chunk=self._node.read_chunk,
+            read_chunk=_paced(self._node.read_chunk, lane.pacer),
         )
 
     def _endpoint(self, name: str) -> Endpoint:
@@ -78,3 +80,16 @@ class LinkEnds(NodeEnds):
             checks_ids=bridge.checks_producer_ids,
         )
         return self._target(Lane(bridge)), presence
+
+
+def _paced(read: ReadChunk | None, pacer: Pacer | None) -> ReadChunk | None:
+    """`read`, where each chunk of a large body waits for the bridge's `max-rate`."""
+    if read is None or pacer is None:
+        return read
+
+    async def paced(kept: KeptBody, number: int) -> bytes:
+        chunk = await read(kept, number)
+        await pacer.passed(len(chunk))
+        return chunk
+
+    return paced

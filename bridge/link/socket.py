@@ -7,7 +7,7 @@ import contextlib
 import json
 import socket as sockets
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
@@ -17,7 +17,7 @@ from aiohttp import web
 
 from bridge.client.moving import Moving, WatchedRequest
 from bridge.client.tunnel_connector import TunnelConnector
-from bridge.errors import BridgeError, Malformed, TargetRefused, TargetUnavailable
+from bridge.errors import BridgeError, Malformed, Stopping, TargetBusy, TargetRefused, TargetUnavailable
 from bridge.link import limits
 from bridge.link.connect_errors import NO_ANSWER, is_untrusted, not_a_link, said
 from bridge.link.correspondent import LinkEnd
@@ -38,6 +38,10 @@ from bridge.runtime.tunnels import ProxyFailed
 _CLOSE_S: Final = 1.0
 #: Answers that mean that the caller's credentials or rights are refused.
 _REFUSED_STATUSES: Final = (401, 403)
+#: Answers that mean that there is too much to do now.
+_BUSY_STATUSES: Final = (429, 503)
+#: Digits of a `Retry-After` that are read.
+_DIGITS_MOST: Final = 6
 #: Most bytes that are read of an answer that is no link.
 _ANSWER_MOST: Final = 4096
 #: The host's name is resolved again at this interval while an attempt has no connection, in seconds.
@@ -363,12 +367,8 @@ def _named(
     `problem`: the explanation in the node's answer. `evidence`: as `_evidence` found it.
     """
     match error:
-        case aiohttp.WSServerHandshakeError(status=status) if status in _REFUSED_STATUSES:
-            return TargetUnavailable(_refused(endpoint, status, problem), found=status)
-        case aiohttp.WSServerHandshakeError(status=status, message=message, headers=headers):
-            is_page = headers is not None and "html" in headers.get("Content-Type", "")
-            text = f"{endpoint} {not_a_link(status, problem or message, is_page=is_page)}"
-            return TargetUnavailable(text, found=status)
+        case aiohttp.WSServerHandshakeError():
+            return _no_upgrade(error, endpoint, problem)
         case ProxyFailed():
             text = f"{endpoint}: {error}"
         case aiohttp.InvalidURL():
@@ -388,6 +388,30 @@ def _named(
         case _:
             raise error
     return TargetUnavailable(text)
+
+
+def _no_upgrade(error: aiohttp.WSServerHandshakeError, endpoint: Endpoint, problem: str) -> BridgeError:
+    """The error of an answer that is no upgrade."""
+    status, headers = error.status, error.headers
+    if status in _REFUSED_STATUSES:
+        return TargetUnavailable(_refused(endpoint, status, problem), found=status)
+    if asked_ms := _asked_ms(status, headers, problem):
+        text = f"{endpoint} asks to come again in {asked_ms // 1000} s: HTTP {status}"
+        said_so = f" ({problem})" if problem else ""
+        return TargetBusy(text + said_so, found=status, retry_after_ms=asked_ms)
+    is_page = headers is not None and "html" in headers.get("Content-Type", "")
+    text = f"{endpoint} {not_a_link(status, problem or error.message, is_page=is_page)}"
+    return TargetUnavailable(text, found=status)
+
+
+def _asked_ms(status: int, headers: Mapping[str, str] | None, problem: str) -> int:
+    """The wait that an answer asks for (RFC 9110, section 10.2.3, in seconds); 0: none. A node that stops
+    asks for more than its restart takes.
+    """
+    asked = (headers or {}).get("Retry-After", "")
+    if status not in _BUSY_STATUSES or problem.startswith(Stopping.code):
+        return 0
+    return int(asked[:_DIGITS_MOST]) * 1000 if asked.isascii() and asked.isdecimal() else 0
 
 
 def _refused(endpoint: Endpoint, status: int, problem: str) -> str:

@@ -46,6 +46,8 @@ class Counts:
     trouble: str = ""
     #: The throttling by the target's brokers now, in words; empty: they do not throttle.
     throttled: str = ""
+    #: The `max-rate` that a batch waits for now, in words; empty: none does.
+    limited: str = ""
 
     def add(self, part: Counts) -> None:
         """Add the numbers of a lane or a worker; `parked` and the texts are those of the present ones, and

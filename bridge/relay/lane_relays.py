@@ -98,6 +98,7 @@ class LaneRelays:
         troubles = [(lane, relay.counts.opening) for lane, relay in self.lanes.items()]
         troubles += [(lane, relay.counts.trouble) for lane, relay in self.lanes.items()] + parked + waits
         troubles += [(lane, relay.counts.throttled) for lane, relay in self.lanes.items()]
+        troubles += [(lane, relay.counts.limited) for lane, relay in self.lanes.items()]
         total.trouble = next((self._of(lane, trouble) for lane, trouble in troubles if trouble), "")
         return total
 
@@ -189,8 +190,11 @@ class LaneRelays:
             relay.fail_back()
 
     async def settled(self) -> None:
-        """Wait until every command is done."""
-        await asyncio.gather(*self._orders.values())
+        """Wait until every command is done; where this is cancelled, they go on."""
+        if orders := [*self._orders.values()]:
+            await asyncio.wait(orders)
+            for order in orders:
+                order.result()
 
     def _order(self, lane: int, command: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
         order = asyncio.create_task(_after(self._orders.get(lane), command))

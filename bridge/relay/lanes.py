@@ -17,6 +17,7 @@ import tenacity
 from bridge.errors import BridgeError, described
 from bridge.relay.counts import Counts
 from bridge.relay.filtering import FilterRecord
+from bridge.relay.hours import Hours
 from bridge.relay.lag import MEASURE_INTERVAL_MS, Lag, LagProbe, LaneLags, PartitionStatus, total
 from bridge.relay.lane_relays import LaneRelays
 from bridge.relay.lifecycle import Command, State, after
@@ -41,7 +42,8 @@ class LanedRelay:
 
     `pause` stops the lanes and keeps their ownership: lanes that the operator paused do not go on in another
     worker (but a worker that joins gets its share, here as ever). `stop` gives the lanes back, and other
-    workers take them.
+    workers take them. Outside the hours of the bridge's schedule it has no lane and no connection, as if it
+    were stopped: what costs by the byte or by the minute is silent.
     """
 
     def __init__(
@@ -65,10 +67,10 @@ class LanedRelay:
         self._relays = LaneRelays(options.name, make, self._give_up, numbered=numbered)
         #: STARTING stands for every active state: the exact one follows from `_reached` and the lanes.
         self._asked = State.STOPPED
-        #: The state that the ownership has reached: STARTING, CONNECTING, RUNNING.
+        #: The state that the ownership has reached: STARTING, CONNECTING, RUNNING; SCHEDULED: it is closed.
         self._reached = State.STARTING
         self._reason = ""
-        #: The reason why the ownership cannot be opened; empty: it is open.
+        #: The reason why the ownership cannot be opened, or is not; empty: it is open.
         self._trouble = ""
         #: How often it was lost and opened again.
         self._regained = 0
@@ -76,6 +78,7 @@ class LanedRelay:
         self._ending = False
         self._clock = SystemClock() if clock is None else clock
         self._probe = probe
+        self._hours = None if options.schedule is None else Hours(options.schedule, self._clock)
         self._lags = LaneLags()
         #: The lanes whose lag is shown: those that were this process's when that was known last; None: it
         #: never was.
@@ -102,6 +105,8 @@ class LanedRelay:
         """RUNNING where every lane of this process is; also where it owns none and the ownership is known."""
         if self._asked is not State.STARTING:
             return self._asked
+        if self._reached is State.SCHEDULED and self._relays.failed:
+            return State.FAILED
         return self._relays.state if self._reached is State.RUNNING else self._reached
 
     @property
@@ -229,6 +234,9 @@ class LanedRelay:
         self._reason = ""
         self._relays.forgive()
         if self._life is not None and not self._ending:
+            if self._reached is State.SCHEDULED:
+                self._relays.own(frozenset(), start=False)  # those that had FAILED, too, begin at the opening
+                return
             self._ownership.take_again()
             await self._relays.start_all()
             return
@@ -267,7 +275,10 @@ class LanedRelay:
 
     async def _live(self) -> None:
         try:
-            await self._own_lanes()
+            if self._hours is None:
+                await self._own_lanes()
+            else:
+                await self._own_lanes_in(self._hours)
             self._fail(self._relays.reason)
         except tenacity.RetryError as error:
             self._fail(gave_up(error))
@@ -299,11 +310,51 @@ class LanedRelay:
         if lane not in owned:
             self._log.warning("lane-given-up", lane=lane, owned=sorted(owned))
 
+    async def _own_lanes_in(self, hours: Hours) -> None:
+        """As `_own_lanes`, in these hours alone. When they end, batches in flight are settled, and lanes and
+        connections are given back.
+        """
+        while True:
+            if not hours.are_on:
+                await self._rest_until(hours)
+            owning = asyncio.create_task(self._own_lanes())
+            closing = asyncio.create_task(hours.closed())
+            try:
+                await asyncio.wait((owning, closing), return_when=asyncio.FIRST_COMPLETED)
+                if owning.done():
+                    return owning.result()
+            finally:
+                owning.cancel()
+                closing.cancel()
+                await asyncio.gather(owning, closing, return_exceptions=True)
+                del owning, closing  # their errors refer to this frame
+            self._look_at_lags()
+            self._rests(hours)
+            failed = self._relays.failed & self._relays.lanes.keys()  # an operator has to look at these
+            self._relays.own(failed, start=False)
+            await self._relays.settled()
+            await self._ownership.close()
+
+    def _rests(self, hours: Hours) -> None:
+        """Show that the bridge waits for its hours."""
+        if self._reached is not State.SCHEDULED and not hours.are_on:
+            self._reached, self._trouble = State.SCHEDULED, hours.waits_for
+            self._log.info("bridge-outside-hours", reason=self._trouble)
+
+    async def _rest_until(self, hours: Hours) -> None:
+        """Wait for the opening, and a moment more by chance: others may have the same hours."""
+        self._rests(hours)
+        await hours.opened()
+        await asyncio.sleep(self.options.backoff.spread_ms() / 1000)
+        self._trouble = ""
+
     async def _own_lanes(self) -> None:
         """Relay the lanes of this process; returns when all of them have FAILED."""
-        lost = False
+        lost, delay_ms = False, 0
         while True:
-            await self._connect(lost=lost)
+            await self._connect(lost=lost, delay_ms=delay_ms)
+            for lane in self._relays.failed:  # closed and opened again, the ownership has forgotten them
+                self._ownership.give_up(lane)
             owned = self._ownership.owned
             try:
                 while True:
@@ -314,16 +365,17 @@ class LanedRelay:
                         return
                     owned = await self._ownership.changed(owned)
             except TRANSIENT as error:
-                self._disconnected(error, self.options.backoff.delay_ms(1))
+                delay_ms = self.options.backoff.delay_ms(1)
+                self._disconnected(error, delay_ms)
                 self._look_at_lags()
                 self._relays.own(frozenset(), start=False)
             lost = True
 
-    async def _connect(self, *, lost: bool) -> None:
+    async def _connect(self, *, lost: bool, delay_ms: int) -> None:
         """Open the ownership as often as the settings say, waiting as a `Relay` does for its ends."""
         self._reached = State.CONNECTING
         if lost:
-            await asyncio.sleep(self.options.backoff.delay_ms(1) / 1000)
+            await asyncio.sleep(delay_ms / 1000)
         retrying = self.options.retrying(lost=lost, before_wait=self._disconnected)
         await retrying(self._ownership.open)
         self._regained += lost

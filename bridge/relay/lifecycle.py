@@ -20,6 +20,8 @@ class State(Enum):
     RUNNING = "RUNNING"
     #: A session is on, and the target takes no more now: its address or disk is full, for example.
     WAITING = "WAITING"
+    #: Outside the hours of its `schedule`: no session, and no trouble. It goes on at the next opening.
+    SCHEDULED = "SCHEDULED"
     PAUSING = "PAUSING"
     PAUSED = "PAUSED"
     STOPPING = "STOPPING"
@@ -39,7 +41,8 @@ class Command(Enum):
     FAILBACK = "failback"
 
 
-_ACTIVE = (State.STARTING, State.CONNECTING, State.RUNNING, State.WAITING)
+_CONNECTING = (State.STARTING, State.CONNECTING, State.RUNNING, State.WAITING)
+_ACTIVE = (*_CONNECTING, State.SCHEDULED)
 
 #: Command and state -> state to go to; the same state: nothing to do; missing: refused.
 _TABLE: dict[Command, dict[State, State]] = {
@@ -67,7 +70,7 @@ _TABLE: dict[Command, dict[State, State]] = {
         State.PAUSED: State.STARTING,
         **{state: state for state in _ACTIVE},
     },
-    Command.FAILBACK: {state: state for state in _ACTIVE},
+    Command.FAILBACK: {state: state for state in _CONNECTING},
 }
 
 

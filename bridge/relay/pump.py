@@ -18,6 +18,7 @@ from bridge.errors import TargetUnavailable
 from bridge.messages.batch import Batch
 from bridge.relay.dead_letters import DeadLetterFailed
 from bridge.relay.dead_letters_ahead import LETTERS_AHEAD, ahead, divided
+from bridge.relay.pacing import Pacer
 from bridge.relay.ports import Receipt, Target
 from bridge.relay.session import Session
 from bridge.relay.stream_retries import BackedOff
@@ -193,9 +194,24 @@ class Pump:
         """Wait until the batch may be sent; False: its stream was backed off instead."""
         while batch.stream not in self._backed_off:
             if self._may_send(batch):
-                return True
+                return self.session.pacer is None or await self._paced(batch, self.session.pacer)
             await self._change()
         return False
+
+    async def _paced(self, batch: Batch, pacer: Pacer) -> bool:
+        """Wait as `max-rate` says; False: its stream was backed off instead. A large body that is beside the
+        batch waits where its chunks are read.
+        """
+        size = 0 if batch.block is None else batch.block.size
+        self.session.counts.limited = pacer.text
+        try:
+            await pacer.passed(size)
+        finally:
+            self.session.counts.limited = ""
+        if batch.stream in self._backed_off:
+            pacer.give_back(size)
+            return False
+        return True
 
     def _may_send(self, batch: Batch) -> bool:
         """Whether there is room, and the target knows where the stream begins."""

@@ -21,6 +21,7 @@ from bridge.errors import (
     DiskFull,
     JournalUnavailable,
     SourceUnavailable,
+    TargetBusy,
     TargetUnavailable,
     TooBusy,
     described,
@@ -31,6 +32,7 @@ from bridge.relay.counts import Counts
 from bridge.relay.dead_letters import DeadLetterSink
 from bridge.relay.lag import Lag, PartitionStatus
 from bridge.relay.lifecycle import State
+from bridge.relay.pacing import Pacer
 from bridge.relay.ports import Source, Target
 from bridge.relay.pump import Pump
 from bridge.relay.session import Session
@@ -39,6 +41,7 @@ from bridge.relay.transforming import Transforming
 from bridge.relay.window import Window
 from bridge.runtime.clock import Clock
 from bridge.runtime.repeated_task import RepeatedTask
+from bridge.runtime.schedule import Schedule
 
 #: Errors of either end that pass by themselves.
 TRANSIENT: Final = (TargetUnavailable, SourceUnavailable, JournalUnavailable, DiskFull, TooBusy)
@@ -63,6 +66,8 @@ class RelayOptions:
     confirmation_window_size: int = 10 * 1024 * 1024
     #: -1: without limit.
     pending_ack_timeout_ms: int = 60_000
+    #: The hours in which it sends; None: always.
+    schedule: Schedule | None = None
 
     def retrying(
         self,
@@ -87,11 +92,19 @@ class RelayOptions:
         attempts = self.reconnect_attempts if lost else self.initial_connect_attempts
         return tenacity.AsyncRetrying(
             stop=tenacity.stop_never if attempts < 0 else tenacity.stop_after_attempt(attempts + 1),
-            wait=lambda retry: self.backoff.delay_ms(retry.attempt_number + 1) / 1000,
+            wait=lambda retry: self._delay_ms(retry) / 1000,
             retry=tenacity.retry_if_exception_type(TRANSIENT),
             sleep=sleep,
             before_sleep=announce,
         )
+
+    def _delay_ms(self, retry: tenacity.RetryCallState) -> int:
+        """The wait after a try: as long as the target asks for, at least, where it asks."""
+        delay_ms = self.backoff.delay_ms(retry.attempt_number + 1)
+        error = None if retry.outcome is None else retry.outcome.exception()
+        if isinstance(error, TargetBusy):
+            delay_ms = max(delay_ms, self.backoff.asked_ms(error.retry_after_ms))
+        return delay_ms
 
     def stays(self, attempt: int) -> bool:
         """Whether this attempt after the loss of a connection, from 1 on, goes to the same connector."""
@@ -139,8 +152,11 @@ class Relay:
         counts: Counts | None = None,
         stages: Sequence[Stage] = (),
         transforming: Transforming | None = None,
+        pacer: Pacer | None = None,
     ) -> None:
-        """`counts` are the target's own, too, where it was made with them."""
+        """`counts` are the target's own, too, where it was made with them. `pacer`: of the bridge; None: it
+        has no `max-rate`.
+        """
         self.options = options
         self.session = Session(
             bridge=options.name,
@@ -155,6 +171,7 @@ class Relay:
             counts=Counts() if counts is None else counts,
             stages=stages,
             transforming=transforming,
+            pacer=pacer,
         )
         first = Connector(ends.connector, ends.target, ends.dead_letters)
         self._connectors = Connectors(options.name, (first, *ends.failovers))
@@ -270,15 +287,16 @@ class Relay:
             self._state = State.FAILED
 
     async def _relay_until_stopped(self) -> None:
-        lost = False
-        while await self._connect(lost=lost):
+        lost, delay_ms = False, 0
+        while await self._connect(lost=lost, delay_ms=delay_ms):
             if not self._stop.is_set() and not self._connectors.returns:
                 self._end.clear()
             self._show(State.RUNNING)
+            delay_ms = self.options.backoff.delay_ms(1)
             try:
                 await self._relay()
             except TRANSIENT as error:
-                self._disconnected(error, self.options.backoff.delay_ms(1), self.session.at_target)
+                self._disconnected(error, delay_ms, self.session.at_target)
             if self._stop.is_set():
                 return
             await self.session.target.close()
@@ -308,15 +326,15 @@ class Relay:
         if self.options.changes_store or self.session.store in (opened.store, *opened.inherited):
             self.fail_back()
 
-    async def _connect(self, *, lost: bool) -> bool:
+    async def _connect(self, *, lost: bool, delay_ms: int) -> bool:
         """Open both ends, as often as the settings say; False: asked to stop meanwhile.
 
-        A first start tries at once; after the loss of a live link it waits `retry-interval` first. From then
-        on both wait alike (semantics.md R6).
+        A first start tries at once; after the loss of a live link it waits `delay_ms` first, by
+        `retry-interval`. From then on both wait alike (semantics.md R6).
         """
         self._show(State.CONNECTING)
         if lost and not self._connectors.returns:
-            await self._wait(self.options.backoff.delay_ms(1) / 1000)
+            await self._wait(delay_ms / 1000)
         retrying = self.options.retrying(lost=lost, before_wait=self._disconnected, sleep=self._wait)
         async for attempt in retrying:
             with attempt:

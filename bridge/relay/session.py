@@ -21,6 +21,7 @@ from bridge.relay.backoff import Backoff
 from bridge.relay.counts import Counts
 from bridge.relay.dead_letters import DeadLetterFailed, DeadLetterSink
 from bridge.relay.filtering import FilterStage
+from bridge.relay.pacing import Pacer
 from bridge.relay.ports import Opened, Receipt, Source, Stream, StreamState, Target
 from bridge.relay.reposition import set_at_target
 from bridge.relay.stages import Stage, staged
@@ -58,6 +59,8 @@ class Session:
     stages: Sequence[Stage] = ()
     #: The bridge's transformer, behind the stages; None: it has none.
     transforming: Transforming | None = None
+    #: `max-rate` of the bridge; None: it has none.
+    pacer: Pacer | None = None
     #: The target's connector, where the bridge has several; empty: it has one.
     connector: str = ""
     #: Name of the target's connector; empty: it has none.

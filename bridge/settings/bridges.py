@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, ValidationInfo
 
@@ -24,6 +24,7 @@ from bridge.settings.fields import (
     OptionalUserName,
     PositiveTimeMs,
     PositiveTimeOrNeverMs,
+    RateBytes,
     Replicas,
     Scalar,
     Selectors,
@@ -32,6 +33,7 @@ from bridge.settings.fields import (
     TimeMs,
     TransformerPath,
     UserName,
+    Windows,
     setting,
 )
 
@@ -43,6 +45,8 @@ def _at_least_retry_interval(value: int, info: ValidationInfo) -> int:
 
 
 LongestRetryMs = Annotated[PositiveTimeMs, AfterValidator(_at_least_retry_interval)]
+#: Batches that `max-rate` makes smaller have up to this many bytes all the same: each costs a receipt.
+LEAST_PACED_BATCH_BYTES: Final = 4 * 1024
 Guarantee = Literal["exactly-once", "exactly-once-per-target", "at-least-once"]
 
 
@@ -128,6 +132,16 @@ class Bridge(Table):
         "that the bridge reads.",
         30_000,
     )
+    max_rate_bytes: RateBytes = setting(
+        'Most bytes of messages that the bridge sends a second, such as "50KiB", where others share the '
+        "line; 0: no limit.",
+        0,
+    )
+    schedule: Windows = setting(
+        'Hours in which it sends: "Mon-Fri 22:00-06:00 Europe/Berlin", or a list of such; else it waits, '
+        "without a connection.",
+        (),
+    )
     pending_ack_timeout_ms: TimeMs = setting("Stop and pause wait this long for receipts.", 60_000)
     max_delivery_attempts: Count = setting(
         "Tries of a message whose transformer raises; then it is refused for good.", 10
@@ -167,6 +181,15 @@ class Bridge(Table):
     def reads_journal(self) -> bool:
         """Whether its source is this node's journal."""
         return self.source_connector == JOURNAL
+
+    @property
+    def batch_bytes(self) -> int:
+        """The largest batch that is read: `producer-window-size`, and no more than `max-rate` lets pass in a
+        second, so that the line is not filled in bursts.
+        """
+        if not self.max_rate_bytes:
+            return self.producer_window_size_bytes
+        return min(self.producer_window_size_bytes, max(self.max_rate_bytes, LEAST_PACED_BATCH_BYTES))
 
     @property
     def callers(self) -> int:

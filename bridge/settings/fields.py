@@ -16,6 +16,7 @@ from bridge.errors import FilterRefused
 from bridge.filters import parse
 from bridge.messages.hops import HOPS_MOST
 from bridge.messages.message import WHOLE_BODY_BYTES
+from bridge.runtime.schedule import WINDOWS_MOST, window
 from bridge.settings import names, selectors, units
 from bridge.transformers.loading import check_path
 
@@ -124,9 +125,14 @@ def _text(value: object) -> object:
 
 
 def _as_list(value: object) -> object:
-    if not isinstance(value, str | list):
+    if not isinstance(value, str | list | tuple):
         raise ValueError("must be text in quotes, or a list of texts")
     return [value] if isinstance(value, str) else value
+
+
+def _window(value: str) -> str:
+    window(value)
+    return value
 
 
 Flag = Annotated[bool, Strict()]
@@ -145,6 +151,9 @@ BlockSizeBytes = Annotated[int, _size(most=LARGEST_BLOCK_BYTES)]
 BodySizeBytes = Annotated[int, _size(most=LARGEST_BODY_BYTES)]
 #: Bytes from which on a body is stored in chunks, from 1.
 WholeSizeBytes = Annotated[int, _size(most=WHOLE_BODY_BYTES)]
+
+#: Bytes a second; 0: no limit.
+RateBytes = Annotated[int, BeforeValidator(units.rate_bytes)]
 
 #: Whole numbers from 1, from 0, and from -1, which means without end (or the default, for Kafka).
 Count = Annotated[int, _whole(1)]
@@ -174,6 +183,12 @@ TransformerPath = Annotated[str, AfterValidator(lambda value: check_path(value) 
 AddressPattern = Annotated[str, AfterValidator(names.check_pattern)]
 Selectors = Annotated[
     tuple[Annotated[str, AfterValidator(selectors.check_selector)], ...], BeforeValidator(_as_list)
+]
+#: Windows of a schedule, as they are written; none: always.
+Windows = Annotated[
+    tuple[Annotated[str, AfterValidator(_window)], ...],
+    Field(max_length=WINDOWS_MOST),
+    BeforeValidator(_as_list),
 ]
 ForwardingAddress = Annotated[str, AfterValidator(selectors.check_forwarding_address)]
 NotEmpty = Annotated[str, AfterValidator(_not_empty)]

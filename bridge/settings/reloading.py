@@ -92,6 +92,7 @@ EFFECTS: Final[Mapping[str, Effect]] = {
         " routing-type concurrency retry-interval retry-interval-multiplier max-retry-interval"
         " initial-connect-attempts reconnect-attempts reconnect-attempts-same-node confirmation-window-size"
         " producer-window-size min-large-message-size check-period connection-ttl call-timeout"
+        " max-rate schedule"
         " pending-ack-timeout max-delivery-attempts dead-letter-address start-position gap-policy"
         " open-transaction-warn-after preserve-partitions create-topics add-partitions"
         " topic-replication-factor journal-topic journal-replication-factor group-id max-hops",

@@ -73,6 +73,19 @@ def size_bytes(value: object, *, least: int = 1, most: int = LARGEST_SIZE_BYTES)
     return found
 
 
+def rate_bytes(value: object) -> int:
+    """Bytes a second of an integer, or of text such as ``50KiB`` or ``50KiB/s``; 0: no limit.
+
+    Raises:
+        ValueError: the rule that `value` breaks.
+    """
+    try:
+        return size_bytes(value.removesuffix("/s") if isinstance(value, str) else value, least=0)
+    except ValueError:
+        rule = 'must be bytes a second such as 51200, or "50KiB" (B, KiB, MiB, GiB, kB, MB, GB); 0: no limit'
+        raise ValueError(rule) from None
+
+
 def whole_number(value: object, *, least: int, most: int = LARGEST_NUMBER) -> int:
     """An integer within limits.
 

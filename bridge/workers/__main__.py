@@ -69,6 +69,7 @@ def _bridges(path: Path, begin: Begin, lines: LinesOut, transformers: Transforme
             write_lines=write,
         ),
         transformers,
+        processes=node.workers,
     )
     return {bridge.name: assembly.operated(bridge) for bridge in bridges_in_workers(settings)}
 

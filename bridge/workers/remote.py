@@ -90,7 +90,7 @@ class RemoteBridge:
             places = _ARRIVED if self._obeyed(self._order) else _UNDER_WAY
             return places[self._wanted]
         states = {report.state if report.order >= self._order else State.STARTING for report in self._known()}
-        for state in (State.FAILED, State.CONNECTING, State.WAITING):
+        for state in (State.FAILED, State.CONNECTING, State.SCHEDULED, State.WAITING):
             if state in states:
                 return state
         return State.RUNNING if states == {State.RUNNING} else State.STARTING
@@ -249,6 +249,6 @@ class RemoteBridge:
 
 def _sum(one: Counts, other: Counts) -> Counts:
     """The sum of two counts: numbers are added, the latest progress is kept, the troubles are dropped."""
-    total = replace(one, parked=one.parked + other.parked, opening="", trouble="", throttled="")
+    total = replace(one, parked=one.parked + other.parked, opening="", trouble="", throttled="", limited="")
     total.add(other)
     return total

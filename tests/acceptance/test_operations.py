@@ -72,6 +72,7 @@ STATES = {
     "CONNECTING",
     "RUNNING",
     "WAITING",
+    "SCHEDULED",
     "PAUSING",
     "PAUSED",
     "STOPPING",

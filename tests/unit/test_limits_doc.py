@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from bridge.filters import limits as filter_limits
-from bridge.http import authentication, bodies
+from bridge.http import authentication, bodies, handshakes
 from bridge.http import limits as http_limits
 from bridge.journal import shared_queues, uploads
 from bridge.journal.rules import owners
@@ -174,6 +174,10 @@ LIMITS: Final = {
     ),
     "connections": Limit(
         count(_ACCEPTOR.max_connections), f"{_HTTP}::test_more_than_max_connections_are_too_busy"
+    ),
+    "links that are opened at a time": Limit(
+        count(handshakes.HANDSHAKES_MOST),
+        "unit/http/test_handshakes.py::test_so_many_links_are_opened_at_a_time_and_the_others_in_their_order",
     ),
     "requests": Limit(count(_ACCEPTOR.max_requests), f"{_HTTP}::test_more_than_max_requests_are_too_busy"),
     "bodies and pages on their way": Limit(

@@ -37,7 +37,7 @@ def batch_options(bridge: Bridge, settings: Settings) -> BatchOptions:
     acceptor = settings.acceptor or Acceptor()
     return BatchOptions(
         stamp=bridge.use_duplicate_detection,
-        batch_bytes=bridge.producer_window_size_bytes,
+        batch_bytes=bridge.batch_bytes,
         large_bytes=bridge.min_large_message_size_bytes,
         max_id_bytes=acceptor.max_duplicate_id_size_bytes,
     )

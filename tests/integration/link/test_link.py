@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import hashlib
+import json
 import os
 import socket as sockets
 import ssl
@@ -18,7 +19,15 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from bridge.errors import BridgeError, Fenced, Malformed, OutOfSequence, TargetRefused, TargetUnavailable
+from bridge.errors import (
+    BridgeError,
+    Fenced,
+    Malformed,
+    OutOfSequence,
+    TargetBusy,
+    TargetRefused,
+    TargetUnavailable,
+)
 from bridge.link import driver, limits
 from bridge.link.batch_frames import to_frame
 from bridge.link.codec import decode, encode
@@ -61,6 +70,9 @@ class Node:
         self.status = 0
         #: Where an answer with a status of 3xx sends the caller.
         self.leads_to = ""
+        #: Further headers of such an answer, and its problem.
+        self.answers: dict[str, str] = {}
+        self.problem = ""
         self.requests = 0
         self._ssl = ssl_context
         self._runner: web.AppRunner | None = None
@@ -76,7 +88,8 @@ class Node:
         if request.headers.get("Authorization") != f"Bearer {self.token}":
             return web.Response(status=401)
         if self.status:
-            return web.Response(status=self.status, headers={"Location": self.leads_to})
+            headers = {"Location": self.leads_to, **self.answers}
+            return web.Response(status=self.status, headers=headers, text=self.problem)
         self.links += 1
         try:
             return await serve_link(
@@ -473,6 +486,32 @@ async def test_an_answer_that_is_no_link_says_its_status(
     error = await failing(link_to(node.port).open([STREAM]))
     assert type(error) is TargetUnavailable
     assert f"HTTP {status}" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("status", "asked", "title", "wait_ms"),
+    [
+        (503, "7", "TOO_BUSY", 7_000),
+        (429, "1", "", 1_000),
+        (503, "5", "STOPPING", None),  # its restart takes less
+        (404, "7", "", None),
+        (503, "Wed, 21 Oct 2026 07:28:00 GMT", "", None),
+        (503, "9" * 40, "", 999_999_000),  # bounded by the back-off
+        (503, "0", "", None),
+    ],
+)
+async def test_a_node_that_has_too_much_to_do_says_when_to_come_again(
+    node: Node, link_to: Connecting, status: int, asked: str, title: str, wait_ms: int | None
+) -> None:
+    node.status, node.answers = status, {"Retry-After": asked}
+    node.problem = json.dumps({"title": title, "detail": "32 links are being opened"}) if title else ""
+    error = await failing(link_to(node.port).open([STREAM]))
+    assert isinstance(error, TargetUnavailable)
+    assert (error.retry_after_ms if isinstance(error, TargetBusy) else None) == wait_ms
+    if wait_ms == 7_000:
+        assert str(error).endswith(
+            " asks to come again in 7 s: HTTP 503 (TOO_BUSY: 32 links are being opened)"
+        )
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+from bridge.relay.backoff import no_chance
 from bridge.settings.clusters import ClusterConnection
 from bridge.settings.connectors import Connector
 from cluster.peers import Peer, Peers
@@ -38,7 +41,9 @@ def test_a_link_greets_and_tries_again_as_its_connection_says() -> None:
     assert (hello.check_period_ms, hello.connection_ttl_ms, hello.producer_window) == (15, 16, 18)
     relay: Any = peers._relay(Peer(B, "b", "ws://b:1", "own"), connection, cast(Any, None))
     options = relay.options
-    assert [options.backoff.delay_ms(failures) for failures in (1, 2)] == [11, 12]
+    assert options.backoff.chance is random.random
+    backoff = replace(options.backoff, chance=no_chance)
+    assert [backoff.delay_ms(failures) for failures in (1, 2)] == [11, 12]
     assert (options.initial_connect_attempts, options.reconnect_attempts) == (13, 14)
     assert options.confirmation_window_size == 17
 

@@ -6,7 +6,7 @@ from bridge.errors import Conflict
 from bridge.relay.lifecycle import Command, State, after
 
 START, STOP, PAUSE, RESUME = Command.START, Command.STOP, Command.PAUSE, Command.RESUME
-ACTIVE = (State.STARTING, State.CONNECTING, State.RUNNING, State.WAITING)
+ACTIVE = (State.STARTING, State.CONNECTING, State.RUNNING, State.WAITING, State.SCHEDULED)
 
 
 @pytest.mark.parametrize("state", [State.STOPPED, State.FAILED, State.PAUSED])

@@ -12,12 +12,14 @@ from bridge.messages.message import Message
 from bridge.relay.backoff import Backoff
 from bridge.relay.dead_letters import DeadLetterFailed
 from bridge.relay.dead_letters_ahead import LETTERS_AHEAD
+from bridge.relay.pacing import Pacer
 from bridge.relay.ports import Receipt, StreamState
 from bridge.relay.pump import COVERAGE_INTERVAL_MS, Pump
 from bridge.relay.session import Session
 from bridge.relay.window import Window
 from tests.fakes.ends import FakeJournal, FakeSource, FakeStore, FakeTarget
 from tests.fakes.virtual_time import EPOCH_MS, VirtualClock, in_virtual_time, now_ms
+from tests.harness.eventually import until
 
 BRIDGE = "orders-to-hub"
 
@@ -622,3 +624,51 @@ def test_a_batch_is_divided_into_what_lies_before_a_position_and_what_does_not()
     assert behind.block is not None
     assert [m.body for b in (before.block, behind.block) for m in b.messages()] == bodies(0, 5)
     assert whole.until(0).block is None
+
+
+# -- max-rate --------------------------------------------------------------------------------------------
+
+
+@in_virtual_time
+async def test_batches_leave_at_the_rate_of_their_bridge() -> None:
+    rig = Rig(most=1)
+    rig.session.pacer = Pacer(1_000)
+    rig.put("orders", [b"x" * 200] * 20)
+    running = await rig.begin()
+    await until(lambda: rig.counts.limited, "a batch waits for the rate")
+    assert rig.counts.limited == "max-rate: 1,000 bytes/s"
+    await asyncio.sleep(2 - now_ms() / 1000)
+    assert 2_000 <= sum(len(body or b"") for body in rig.store.bodies("orders")) <= 3_000
+    await until(lambda: not rig.backlog(), "all have arrived")
+    assert now_ms() in range(3_000, 4_500), "the first second's worth left at once"
+    assert (rig.counts.limited, rig.counts.resent) == ("", 0)
+    rig.stop.set()
+    await running
+
+
+@in_virtual_time
+async def test_a_message_larger_than_a_second_of_the_rate_starves_nothing_and_is_not_starved() -> None:
+    rig = Rig(most=1)
+    rig.session.pacer = Pacer(1_000)
+    rig.put("orders", [b"a" * 100, b"x" * 10_000, b"b" * 100])
+    running = await rig.begin()
+    await until(lambda: not rig.backlog(), "all have arrived")
+    assert [len(body or b"") for body in rig.store.bodies("orders")] == [100, 10_000, 100]
+    assert now_ms() in range(9_000, 11_000)
+    rig.stop.set()
+    await running
+
+
+@in_virtual_time
+async def test_a_stop_does_not_wait_for_the_rate_and_what_waits_stays() -> None:
+    rig = Rig(most=1)
+    rig.session.pacer = Pacer(10)
+    rig.put("orders", bodies(0, 1) + [b"x" * 1_000] * 2)
+    running = await rig.begin()
+    await until(lambda: rig.counts.limited, "a batch waits for the rate")
+    before = now_ms()
+    rig.stop.set()
+    await running
+    assert now_ms() - before < 1_000
+    assert len(rig.store.bodies("orders")) + len(rig.backlog()) == 3
+    assert (rig.counts.limited, rig.in_flight) == ("", (0, 0, 0))

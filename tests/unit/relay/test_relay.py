@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from structlog.testing import LogCapture
 
-from bridge.errors import Conflict, JournalUnavailable, SourceGap
+from bridge.errors import Conflict, JournalUnavailable, SourceGap, TargetBusy
 from bridge.messages.message import Message
 from bridge.relay.backoff import Backoff
 from bridge.relay.dead_letters import DeadLetters
@@ -324,6 +324,44 @@ async def test_a_first_start_tries_at_once_and_then_waits_longer_each_time_up_to
     bridge.store.down = True
     await bridge.start()
     assert gaps([0, *await opens_at(bridge, 5)]) == [0, 2000, 4000, 6000, 6000]
+    await bridge.stop()
+
+
+@pytest.mark.parametrize(("asked_ms", "wait_ms"), [(5_000, 5_000), (1_000, 2_000), (600_000, 60_000)])
+def test_a_target_that_is_busy_is_asked_again_when_it_says_and_not_before_the_interval(
+    asked_ms: int, wait_ms: int
+) -> None:
+    waits: list[int] = []
+
+    @in_virtual_time
+    async def attempts() -> None:
+        answers = [TargetBusy("come again", retry_after_ms=asked_ms)]
+
+        async def connect() -> None:
+            if answers:
+                raise answers.pop()
+
+        options = RelayOptions(BRIDGE, Backoff(1000, 2.0, 6000))
+        await options.retrying(lost=True, before_wait=lambda _error, ms: waits.append(ms))(connect)
+
+    attempts()
+    assert waits == [wait_ms]
+
+
+@in_virtual_time
+async def test_the_logged_wait_is_the_wait_that_chance_has_drawn(log: LogCapture) -> None:
+    """R6"""
+    draws = iter([0.9, 0.1, *[0.5] * 20])
+    bridge = Bridge(backoff=Backoff(4000, 1.0, 4000, lambda: next(draws)))
+    await bridge.start()
+    await bridge.until(State.RUNNING)
+    bridge.store.down = True
+    bridge.put(bodies(0, 1))
+    bridge.store.cut()
+    lost_ms = now_ms()
+    (opened_ms,) = await opens_at(bridge, 1)
+    (logged,) = [entry for entry in log.entries if entry["event"] == "bridge-disconnected"][:1]
+    assert gaps([lost_ms, opened_ms]) == [round(logged["retry-in-ms"] / 100) * 100]
     await bridge.stop()
 
 

@@ -169,6 +169,10 @@ SHOWN: Final[dict[str, dict[str, str]]] = {
         "connection-ttl": "integration/link/test_link.py::"
         "test_a_link_without_answers_is_dead_after_the_ttl_and_can_be_opened_again",
         "call-timeout": "acceptance/test_http.py::test_a_post_that_block_holds_is_refused_after_call_timeout",
+        "max-rate": "acceptance/test_hours.py::"
+        "test_a_bridge_sends_no_more_than_its_rate_and_a_reload_takes_the_limit_away",
+        "schedule": "acceptance/test_hours.py::"
+        "test_outside_its_hours_a_bridge_waits_without_trouble_and_a_reload_lets_it_send",
         "pending-ack-timeout": "unit/relay/test_relay.py::"
         "test_stop_and_pause_give_up_receipts_that_never_come",
         "max-delivery-attempts": "acceptance/test_transformers.py::"
@@ -258,6 +262,8 @@ TAKEN: Final = {
     "reconnect-attempts-same-node": ("3", ()),  # with one connector
     "failover": ('"at-least-once"', TO_NODE),
     "fail-back": ("true", ()),  # with one connector
+    "max-rate": ('"50KiB"', PAIRS),
+    "schedule": ('"Mon-Fri 22:00-06:00 Europe/Berlin"', PAIRS),
     "confirmation-window-size": ('"5MiB"', PAIRS),
     "producer-window-size": ('"2MiB"', PAIRS),
     "min-large-message-size": ('"5KiB"', PAIRS),

@@ -99,7 +99,9 @@ def test_the_reference_names_every_key_of_the_model(reference: Settings) -> None
     # In a comment, because it has no default; and what is younger than the shared file.
     assert unwritten == {
         "AddressSettingsTable.id-cache-size",
+        "Bridge.max-rate",
         "Bridge.open-transaction-warn-after",
+        "Bridge.schedule",
         "ClusterConnection.allow-direct-connections-only",
         "Connector.proxy",
         "Node.watch-settings",
