@@ -20,6 +20,7 @@ from bridge.relay.filtering import FilterRecord
 from bridge.relay.lag import MEASURE_INTERVAL_MS, Lag, LagProbe, LaneLags, PartitionStatus, total
 from bridge.relay.lane_relays import LaneRelays
 from bridge.relay.lifecycle import Command, State, after
+from bridge.relay.line import LineStatus
 from bridge.relay.ownership import Ownership
 from bridge.relay.relay import TRANSIENT, Relay, RelayOptions, gave_up
 from bridge.runtime.clock import Clock, SystemClock
@@ -125,6 +126,11 @@ class LanedRelay:
     def in_flight(self) -> int:
         """Messages sent and not confirmed."""
         return self._relays.in_flight
+
+    @property
+    def line(self) -> LineStatus | None:
+        """Implements `bridge.relay.operated.Operated.line`."""
+        return self._relays.line
 
     @property
     def store(self) -> str:

@@ -31,9 +31,10 @@ from bridge.relay.counts import Counts
 from bridge.relay.dead_letters import DeadLetterSink
 from bridge.relay.lag import Lag, PartitionStatus
 from bridge.relay.lifecycle import State
+from bridge.relay.line import Line, LineStatus
 from bridge.relay.ports import Source, Target
 from bridge.relay.pump import Pump
-from bridge.relay.session import Session
+from bridge.relay.session import BATCH_BYTES, Session
 from bridge.relay.stages import Stage
 from bridge.relay.transforming import Transforming
 from bridge.relay.window import Window
@@ -61,6 +62,7 @@ class RelayOptions:
     #: Whether it goes on at another store than last time (`failover`).
     changes_store: bool = False
     confirmation_window_size: int = 10 * 1024 * 1024
+    producer_window_size: int = BATCH_BYTES
     #: -1: without limit.
     pending_ack_timeout_ms: int = 60_000
 
@@ -148,6 +150,7 @@ class Relay:
             target=ends.target,
             clock=clock,
             window=Window(options.confirmation_window_size),
+            line=Line(options.producer_window_size),
             backoff=options.backoff,
             dead_letters=ends.dead_letters,
             changes_store=options.changes_store,
@@ -194,6 +197,11 @@ class Relay:
     def counts(self) -> Counts:
         """The counts since it was made."""
         return self.session.counts
+
+    @property
+    def line_status(self) -> LineStatus:
+        """Its line, as operators see it."""
+        return self.session.line_status(asyncio.get_running_loop().time(), connected=self.connected)
 
     @property
     def connector(self) -> str:

@@ -39,4 +39,5 @@ def test_a_link_greets_and_tries_again_as_its_connection_says() -> None:
     options = relay.options
     assert [options.backoff.delay_ms(failures) for failures in (1, 2)] == [11, 12]
     assert (options.initial_connect_attempts, options.reconnect_attempts) == (13, 14)
-    assert options.confirmation_window_size == 17
+    assert options.confirmation_window_size == hello.window == 17
+    assert options.producer_window_size == 18
