@@ -12,8 +12,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-#: What keeps a bridge from sending more.
+#: What keeps a bridge from sending more; empty: it has no connection.
 Limit = Literal["", "source", "line", "window", "credit", "target"]
+LIMITS: Final = ("source", "line", "window", "credit", "target")
 
 KIB: Final = 1024
 
@@ -25,8 +26,8 @@ LEAST_BATCH: Final = 4 * KIB
 START: Final = 4 * LEAST_BATCH
 #: The most of these when a later connection begins, whatever the last one carried.
 RESTART: Final = 16 * LEAST_BATCH
-#: Such a connection gains so many bytes for each that is confirmed, up to what the last one had on its way.
-RESTART_GAIN: Final = 3
+#: What the last connection has shown counts for so long in the next one, seconds.
+FORMER_S: Final = 3.0
 #: A shorter round trip counts as so long: the target takes time to store what came. Seconds.
 LEAST_ROUND_TRIP_S: Final = 0.25
 #: So many times what fills the line is on its way, that a rate which has been shown may be exceeded: twice
@@ -106,10 +107,6 @@ class Line:
     _held_upto: int = -1
     #: Samples of the rate with their times: later ones are lower.
     _rates: deque[tuple[float, float]] = field(default_factory=deque)
-    #: The rate of the connection before, until this one has shown its own; 0: none.
-    _former_rate: float = 0.0
-    #: Bytes that were to be on their way at the end of that connection.
-    _former_wanted: int = 0
     #: The shortest time between a batch and its receipt on this connection.
     _least_elapsed_s: float | None = None
     #: Most bytes on their way; grows by what is confirmed.
@@ -129,11 +126,13 @@ class Line:
         if self._connected_before:
             self._reconnected.append(now_s)
         self._connected_before = True
-        self._former_wanted, self._former_rate = self.wanted, self.rate
+        former_wanted, former_rate = self.wanted, self.rate
         self._rates.clear()
+        if former_rate:
+            self._rates.append((now_s - RATE_S + FORMER_S, former_rate))
         self.round_trip_s = self._least_elapsed_s = None
         self._held_upto = -1
-        self._cap = max(min(self._former_wanted, RESTART), START)
+        self._cap = max(min(former_wanted, RESTART), START)
         self._good_since_s = now_s
 
     def ended(self) -> None:
@@ -162,8 +161,7 @@ class Line:
             self._held_upto -= one.size
             return
         if self._in_flight >= self._cap // 2:
-            gained = one.size if self._cap >= self._former_wanted else RESTART_GAIN * one.size
-            self._cap = min(self._cap + gained, max(4 * self.batch_most, 2 * self.wanted))
+            self._cap = min(self._cap + one.size, max(4 * self.batch_most, 2 * self.wanted))
         self._in_flight -= one.size
         self._delivered += one.size
         self._delivered_s = now_s
@@ -204,7 +202,7 @@ class Line:
     @property
     def rate(self) -> float:
         """Bytes a second that the line has carried; 0: not known yet."""
-        return self._rates[0][1] if self._rates else self._former_rate
+        return self._rates[0][1] if self._rates else 0.0
 
     @property
     def batch_bytes(self) -> int:

@@ -298,7 +298,8 @@ class Session:
         round_trip_ms = target.round_trip_ms if isinstance(target, MeasuringTarget) else None
         limit = self._present_limit if connected else ""
         reconnects = line.reconnects(now_s)
-        return LineStatus(round_trip_ms, round(line.rate), line.in_flight, line.wanted, limit, reconnects)
+        wanted = min(line.wanted, self.window.limit)
+        return LineStatus(round_trip_ms, round(line.rate), line.in_flight, wanted, limit, reconnects)
 
     @property
     def _present_limit(self) -> Limit:

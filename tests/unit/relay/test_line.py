@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from bridge.relay.line import GOOD_S, LEAST_BATCH, LEAST_SHARE, START, Line
+from bridge.relay.line import (
+    GOOD_S,
+    LEAST_BATCH,
+    LEAST_SHARE,
+    RECONNECTS_MOST,
+    START,
+    Line,
+    LineStatus,
+)
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -94,10 +102,9 @@ ROUND_TRIPS_S = (0.001, 0.05, 0.2, 0.4, 0.6, 1.0, 2.0)
 def test_line_is_filled(rate: int, round_trip_s: float) -> None:
     """Of what the line carries at least 80 %; of a far and fast one, what the window lets it carry."""
     line = Simulated(rate, round_trip_s)
-    line.run(30)
-    line.confirmed = 0
     line.run(60)
-    carries = min(rate, WINDOW / (round_trip_s + BATCH_MOST / rate)) * (60 - 2 * round_trip_s)
+    doublings = 12
+    carries = min(rate, WINDOW / (round_trip_s + BATCH_MOST / rate)) * (60 - doublings * round_trip_s)
     assert line.confirmed >= 0.8 * carries
 
 
@@ -223,3 +230,22 @@ def test_samples_kept_are_few() -> None:
     line = Simulated(100_000_000, 0.001)
     line.run(15)
     assert len(line.line._rates) <= 21
+
+
+def test_reconnects_of_the_last_hour_are_counted() -> None:
+    line = Line(BATCH_MOST)
+    for at_s in (0.0, 100.0, 200.0):
+        line.connected(at_s)
+    assert [line.reconnects(now_s) for now_s in (200.0, 3_750.0, 4_000.0)] == [2, 1, 0]
+
+
+def test_reconnects_kept_are_few() -> None:
+    line = Line(BATCH_MOST)
+    for at_ms in range(0, 2 * RECONNECTS_MOST, 1):
+        line.connected(at_ms / 1000)
+    assert line.reconnects(10.0) == RECONNECTS_MOST
+
+
+def test_lines_of_lanes_are_shown_as_one() -> None:
+    first, second = LineStatus(None, 10, 1, 2, "", 1), LineStatus(30, 5, 1, 2, "line", 2)
+    assert first.beside(second) == LineStatus(30, 15, 2, 4, "line", 3)

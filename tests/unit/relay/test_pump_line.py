@@ -151,3 +151,90 @@ async def test_source_that_is_not_told_sends_one_batch_after_the_other() -> None
     assert rig.backlog() == []
     rig.stop.set()
     await running
+
+
+def limit(rig: Rig, *, connected: bool = True) -> str:
+    return rig.session.line_status(asyncio.get_running_loop().time(), connected=connected).limit
+
+
+@in_virtual_time
+async def test_status_says_that_the_line_is_the_limit() -> None:
+    rig = LineRig(8_000)
+    rig.backlogged(1_000)
+    running = await rig.begin()
+    await asyncio.sleep(20)
+    status = rig.session.line_status(asyncio.get_running_loop().time(), connected=True)
+    assert (status.limit, status.reconnects) == ("line", 0)
+    assert 7_000 <= status.rate <= 9_000
+    assert 0 < status.in_flight <= status.wanted
+    assert limit(rig, connected=False) == ""
+    rig.store.cut()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+@in_virtual_time
+async def test_status_says_that_the_window_is_the_limit() -> None:
+    rig = Rig(window=100, most=1)
+    rig.put("orders", [b"x" * 60] * 10)
+    running = await rig.begin()
+    rig.store.delay_receipts(1.0)
+    await asyncio.sleep(1.5)
+    assert limit(rig) == "window"
+    rig.store.cut()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+@in_virtual_time
+async def test_status_says_that_the_source_has_no_more() -> None:
+    rig = Rig()
+    rig.put("orders", [b"m"])
+    running = await rig.begin()
+    await rig.settle_down()
+    assert limit(rig) == "source"
+    rig.stop.set()
+    await running
+
+
+@in_virtual_time
+async def test_status_says_that_the_target_takes_none_now() -> None:
+    rig = Rig()
+    rig.store.full.add("orders")
+    rig.put("orders", [b"m"])
+    running = await rig.begin()
+    await rig.settle_down()
+    assert limit(rig) == "target"
+    rig.stop.set()
+    await running
+
+
+@in_virtual_time
+async def test_status_says_that_credit_is_used_up() -> None:
+    class Measuring(FakeTarget):
+        round_trip_ms = 250
+        lacks_credit = True
+
+    rig = Rig()
+    rig.session.target = Measuring(rig.store)
+    rig.put("orders", [b"m"])
+    running = await rig.begin()
+    await rig.settle_down()
+    assert limit(rig) == "credit"
+    assert rig.session.line.round_trip_s == 0.25
+    rig.stop.set()
+    await running
+
+
+@in_virtual_time
+async def test_bytes_that_were_sent_in_vain_are_counted() -> None:
+    rig = LineRig(8_000)
+    rig.backlogged(100)
+    running = await rig.begin()
+    await asyncio.sleep(5)
+    in_vain = rig.window.bytes
+    rig.store.cut()
+    await asyncio.gather(running, return_exceptions=True)
+    assert rig.counts.resent_bytes == 0  # the target may have them
+    running = await rig.begin()
+    assert rig.counts.resent_bytes == in_vain > 0
+    rig.stop.set()
+    await running
