@@ -22,6 +22,7 @@ from bridge.relay.operated import Operated
 from bridge.relay.ownership import AllLanes, AskDivision, Ownership
 from bridge.relay.ports import Source, Target
 from bridge.relay.relay import LaneEnds, Relay
+from bridge.relay.shared_lines import SharedLines
 from bridge.relay.stages import filter_stage
 from bridge.relay.transforming import Transformers, Transforming
 from bridge.settings.bridges import Bridge
@@ -35,13 +36,19 @@ REPLAYS: Final = -1
 class Assembly:
     """Makes bridges for one process."""
 
-    def __init__(self, node: NodeContext, transformers: Transformers | None = None) -> None:
-        """`transformers`: of the process, where other settings come and go in it."""
+    def __init__(
+        self,
+        node: NodeContext,
+        transformers: Transformers | None = None,
+        shared: SharedLines | None = None,
+    ) -> None:
+        """`transformers`, and `shared` lines: of the process, where other settings come and go in it."""
         self._node = node
         self._settings = node.settings
         #: By kind: the ends' factory for all bridges of the process.
         self._ends: dict[EndKind, NodeEnds] = {}
         self._transformers = Transformers() if transformers is None else transformers
+        self._shared = SharedLines() if shared is None else shared
         self._transformers.forget_others(bridge.name for bridge in node.settings.bridges)
         #: By bridge and lane, for all its relays: a transformer that does not return keeps one thread a lane.
         self._transforming: dict[tuple[str, int], Transforming] = {}
@@ -158,6 +165,7 @@ class Assembly:
             counts=part.counts,
             stages=stages(bridge, passes, source.store, whole_bodies=self.whole_bodies(bridge)),
             transforming=self.transforming(bridge, lane),
+            shared=self._shared,
         )
 
     def _connector(self, part: Lane, name: str) -> Connector:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 #: What keeps a bridge from sending more; empty: it has no connection.
-Limit = Literal["", "source", "line", "window", "credit", "target"]
-LIMITS: Final = ("source", "line", "window", "credit", "target")
+Limit = Literal["", "source", "line", "window", "credit", "priority", "target"]
+LIMITS: Final = ("source", "line", "window", "credit", "priority", "target")
 
 KIB: Final = 1024
 
@@ -62,7 +62,8 @@ class LineStatus:
     in_flight: int
     wanted: int
     #: What keeps the bridge from sending more: its source has no more, the line carries no more, the window
-    #: or the target's credit is used up, or the target takes none now. Empty: it has no connection.
+    #: or the target's credit is used up, a bridge with a higher priority sends, or the target takes none now.
+    #: Empty: it has no connection.
     limit: Limit
     #: Times that it connected again within the last hour, `RECONNECTS_MOST` at most.
     reconnects: int

@@ -123,7 +123,7 @@ class Pump:
     async def _send(self) -> None:
         while True:
             await self._open_due()
-            if not self._may_read() and not await self._room_to_read():
+            if not self.session.may_read and not await self._room_to_read():
                 continue
             await self._pass_all_on(await self._read())  # bound to no name: nothing is kept while it reads on
 
@@ -135,13 +135,9 @@ class Pump:
         for read in batches:
             await self._pass_on(read)
 
-    def _may_read(self) -> bool:
-        """Whether there is room for a batch: one that is read early waits in front of those that come."""
-        return self.session.window.has_room(1) and self.session.line.has_room(self.session.line.batch_bytes)
-
     async def _room_to_read(self) -> bool:
         """Wait until a batch may be read; False: a stream has to be opened again first."""
-        while not self._may_read():
+        while not self.session.may_read:
             self.session.hold(1)
             try:
                 async with asyncio.timeout_at(self._backed_off.due_s):
@@ -153,7 +149,7 @@ class Pump:
     async def _read(self) -> Sequence[Batch] | None:
         """Returns the next batches; None: a stream has to be opened again first."""
         if self._sized is not None:
-            self._sized.fit(self.session.line.batch_bytes)
+            self._sized.fit(self.session.batch_bytes)
         self.session.limit = "source"
         if unannounced := self._backed_off.unannounced():
             self.session.source.back_off(unannounced)

@@ -34,7 +34,8 @@ from bridge.relay.lifecycle import State
 from bridge.relay.line import Line, LineStatus
 from bridge.relay.ports import Source, Target
 from bridge.relay.pump import Pump
-from bridge.relay.session import BATCH_BYTES, Session
+from bridge.relay.session import BATCH_BYTES, DEFAULT_PRIORITY, Session
+from bridge.relay.shared_lines import SharedLines
 from bridge.relay.stages import Stage
 from bridge.relay.transforming import Transforming
 from bridge.relay.window import Window
@@ -63,6 +64,8 @@ class RelayOptions:
     changes_store: bool = False
     confirmation_window_size: int = 10 * 1024 * 1024
     producer_window_size: int = BATCH_BYTES
+    #: Of bridges over one connector the higher one goes first.
+    priority: int = DEFAULT_PRIORITY
     #: -1: without limit.
     pending_ack_timeout_ms: int = 60_000
 
@@ -141,8 +144,12 @@ class Relay:
         counts: Counts | None = None,
         stages: Sequence[Stage] = (),
         transforming: Transforming | None = None,
+        shared: SharedLines | None = None,
     ) -> None:
-        """`counts` are the target's own, too, where it was made with them."""
+        """`counts` are the target's own, too, where it was made with them. `shared`: the lanes of the process
+        that lines are shared with; None: it is alone.
+        """
+        shared = SharedLines() if shared is None else shared
         self.options = options
         self.session = Session(
             bridge=options.name,
@@ -151,6 +158,8 @@ class Relay:
             clock=clock,
             window=Window(options.confirmation_window_size),
             line=Line(options.producer_window_size),
+            shared=shared,
+            priority=options.priority,
             backoff=options.backoff,
             dead_letters=ends.dead_letters,
             changes_store=options.changes_store,
@@ -172,6 +181,7 @@ class Relay:
             ends.waits,
             ends.partitions,
         )
+        self._shared = shared
         self._state = State.STOPPED
         self._stop = asyncio.Event()
         #: Ends the connection, once what was sent is answered: to stop, or to fail back.
@@ -254,6 +264,7 @@ class Relay:
     # -- one life, from start to stop ------------------------------------------------------------------
 
     async def _live(self) -> None:
+        self._shared.join(self.session)
         try:
             await self._relay_until_stopped()
         except tenacity.RetryError as error:
@@ -263,6 +274,7 @@ class Relay:
         except Exception as error:  # noqa: BLE001 - a bug must not look like a healthy bridge
             self._fail(described(error), error)
         finally:
+            self._shared.leave(self.session)
             try:
                 await self.session.source.close()
             finally:

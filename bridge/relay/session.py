@@ -21,9 +21,10 @@ from bridge.relay.backoff import Backoff
 from bridge.relay.counts import Counts
 from bridge.relay.dead_letters import DeadLetterFailed, DeadLetterSink
 from bridge.relay.filtering import FilterStage
-from bridge.relay.line import Limit, Line, LineStatus
+from bridge.relay.line import LEAST_BATCH, Limit, Line, LineStatus
 from bridge.relay.ports import MeasuringTarget, Opened, Receipt, Source, Stream, StreamState, Target
 from bridge.relay.reposition import set_at_target
+from bridge.relay.shared_lines import SharedLines
 from bridge.relay.stages import Stage, staged
 from bridge.relay.stays import Remembered
 from bridge.relay.store_change import Changing, OtherStore, change_store, note_missing
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
 
+#: The priority of a bridge that says nothing else: that of a message in JMS.
+DEFAULT_PRIORITY: Final = 4
 #: Largest batch where the bridge says nothing else: the default `producer-window-size`.
 BATCH_BYTES: Final = 1024 * 1024
 
@@ -58,6 +61,9 @@ class Session:
     window: Window
     #: What the line has shown, and so how much is on its way.
     line: Line = field(default_factory=lambda: Line(BATCH_BYTES))
+    #: The lanes that it shares lines with, and its place among them; None: it is alone.
+    shared: SharedLines | None = None
+    priority: int = DEFAULT_PRIORITY
     #: What keeps it from sending more, as far as this end knows.
     limit: Limit = "source"
     #: Whether it goes on at another store than last time (`failover`).
@@ -283,12 +289,36 @@ class Session:
             batch = replace(batch, refusals=tuple(sorted({**dict(batch.refusals), **found}.items())))
         return await self.transforming.part(batch, self._streams[batch.stream].address)
 
+    @property
+    def gives_way(self) -> bool:
+        """Whether a bridge with a higher priority sends over the same connector: one small batch after the
+        other goes, so that none waits for ever.
+        """
+        return self.shared is not None and self.shared.gives_way(self)
+
+    @property
+    def batch_bytes(self) -> int:
+        """The limit of a batch that is read now."""
+        return min(LEAST_BATCH, self.line.batch_most) if self.gives_way else self.line.batch_bytes
+
+    @property
+    def may_read(self) -> bool:
+        """Whether there is room for a batch: one that is read early waits in front of those that come."""
+        if self.gives_way and self.window.batches:
+            return False
+        return self.window.has_room(1) and self.line.has_room(self.line.batch_bytes)
+
     def has_room(self, size: int) -> bool:
-        """Whether a batch of `size` bytes may be sent now, by window and line."""
+        """Whether a batch of `size` bytes may be sent now, by window, line, and those that share it."""
+        if self.gives_way and self.window.batches:
+            return False
         return self.window.has_room(size) and self.line.has_room(size)
 
     def hold(self, size: int) -> None:
         """A batch of `size` bytes has to wait until there is room."""
+        if self.gives_way:
+            self.limit = "priority"
+            return
         self.limit = "line" if self.window.has_room(size) else "window"
         self.line.held()
 
