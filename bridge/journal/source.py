@@ -284,6 +284,8 @@ class JournalSource:
             arrival = self._journal.notices.anything()
             if await self._has_new_streams():
                 return []
+            if self._shared is not None and self._is_slow:
+                await self._shared.take()  # what has come since would wait for all that was taken before
             chosen: list[_StreamCursor] = []
             while not chosen and (cursors := self._next_in_turn()):
                 if unread := [cursor for cursor in cursors if not cursor.ready]:
@@ -311,6 +313,11 @@ class JournalSource:
             if cursor.ready and misfits and not cursor.lost:  # what is lost counts as it is read
                 cursor.at = cursor.ready[0].from_
                 cursor.ready.clear()
+
+    @property
+    def _is_slow(self) -> bool:
+        """Whether the line carries less than whole batches."""
+        return self._cutter.batch_bytes < self._batch_most
 
     def _next_in_turn(self) -> list[_StreamCursor]:
         """Streams that have a batch ready, or may have new messages, by turns."""

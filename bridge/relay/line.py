@@ -112,6 +112,8 @@ class Line:
     _least_elapsed_s: float | None = None
     #: Most bytes on their way; grows by what is confirmed.
     _cap: int = START
+    #: Limit of a batch; doubles with each one of about this size that is confirmed.
+    _batch_cap: int = LEAST_BATCH
     #: The part of a batch's time that breaks have left.
     _share: float = 1.0
     #: When the connection began, or doubled the share.
@@ -122,18 +124,22 @@ class Line:
 
     # -- what happens ------------------------------------------------------------------------------------
 
-    def connected(self, now_s: float) -> None:
-        """A connection begins: it may lead over another line than the last one."""
+    def connected(self, now_s: float, *, sized: bool = True) -> None:
+        """A connection begins: it may lead over another line than the last one.
+
+        `sized`: batches can be made to fit. Where they cannot, two of the largest are on their way at first.
+        """
         if self._connected_before:
             self._reconnected.append(now_s)
         self._connected_before = True
         former_wanted, former_rate = self.wanted, self.rate
+        self._batch_cap = max(min(self.batch_bytes, RESTART // 4), LEAST_BATCH)
         self._rates.clear()
         if former_rate:
             self._rates.append((now_s - RATE_S + FORMER_S, former_rate))
         self.round_trip_s = self._least_elapsed_s = None
         self._held_upto = -1
-        self._cap = max(min(former_wanted, RESTART), START)
+        self._cap = max(min(former_wanted, RESTART), START if sized else 2 * self.batch_most)
         self._good_since_s = now_s
 
     def ended(self) -> None:
@@ -163,6 +169,8 @@ class Line:
             return
         if self._in_flight >= self._cap // 2:
             self._cap = min(self._cap + one.size, max(4 * self.batch_most, 2 * self.wanted))
+        if 2 * one.size >= self._batch_cap:
+            self._batch_cap = min(2 * self._batch_cap, max(self.batch_most, LEAST_BATCH))
         self._in_flight -= one.size
         self._delivered += one.size
         self._delivered_s = now_s
@@ -208,7 +216,7 @@ class Line:
     @property
     def batch_bytes(self) -> int:
         """The limit of a batch that is cut now."""
-        most = self._cap // 4
+        most = self._batch_cap
         if self.rate:
             most = min(most, int(self.rate * BATCH_S * self._share))
         return min(max(most, LEAST_BATCH), self.batch_most)

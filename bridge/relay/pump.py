@@ -79,7 +79,7 @@ class Pump:
         Raises:
             TargetUnavailable, TargetRefused, SourceGap, Diverged: from the ends, as they are.
         """
-        self.session.line.connected(_now_s())
+        self.session.line.connected(_now_s(), sized=self._sized is not None)
         settling = asyncio.create_task(self._settle())
         sending = asyncio.create_task(self._send())
         stopping = asyncio.create_task(stop.wait())

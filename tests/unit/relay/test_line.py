@@ -157,6 +157,16 @@ def test_fast_line_has_whole_batches_within_few_round_trips() -> None:
     assert line.line.wanted >= WINDOW
 
 
+def test_batches_grow_although_their_source_is_slower_than_the_line() -> None:
+    """One is on its way at a time, so nothing shows that more would be carried."""
+    line = Line(BATCH_MOST)
+    line.connected(0.0)
+    for turn in range(10):
+        line.sent(line.batch_bytes, turn)
+        line.answered(turn + 0.001)
+    assert line.batch_bytes == BATCH_MOST
+
+
 def test_first_batch_is_small_whatever_comes_later() -> None:
     line = Line(BATCH_MOST)
     line.connected(0.0)
