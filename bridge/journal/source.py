@@ -45,6 +45,9 @@ SETTLEMENTS: Final = 64
 SETTLING_S: Final = 5.0
 #: Streams that are read in advance at a time, one batch's bytes of each.
 READ_AT_ONCE: Final = 8
+#: Batches that are cut of what was read, where the line takes small ones: dividing a block takes time, and
+#: the next ones may be larger.
+CUT_AHEAD: Final = 4
 
 #: Stands for the receipts that never came.
 _NO_RECEIPT: Final = Receipt("", Verdict.STORED, 0)
@@ -398,7 +401,9 @@ class JournalSource:
             if cursor.at < trimmed:
                 self._gap(cursor.stream.identity, cursor.at, trimmed, cursor.elsewhere)
             identity = cursor.stream.identity
-            batches = [routed.kept(batch) for batch in self._cutter.cut(identity, routed.blocks, cursor.at)]
+            most = CUT_AHEAD if self._is_slow else None
+            cut = self._cutter.cut(identity, routed.blocks, cursor.at, most=most)
+            batches = [routed.kept(batch) for batch in cut]
             if not batches and cursor.lost and cursor.at < cursor.lost[-1][1]:
                 batches = [Batch(identity, cursor.at, cursor.lost[-1][1])]  # nothing was stored behind it
             for batch in batches:
