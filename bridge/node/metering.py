@@ -198,7 +198,7 @@ class Metering:
         yield Sample(metrics.JOURNAL_WAL_BYTES, sizes.write_ahead_log, {})
 
 
-def _of_line(line: LineStatus, labels: Mapping[str, str]) -> Iterator[Sample]:
+def _of_line(line: LineStatus, labels: dict[str, str]) -> Iterator[Sample]:
     """The series of a bridge's line."""
     yield Sample(metrics.IN_FLIGHT_BYTES, line.in_flight, labels)
     yield Sample(metrics.IN_FLIGHT_WANTED_BYTES, line.wanted, labels)
