@@ -194,6 +194,7 @@ class Peers:
             producer_window=connection.producer_window_size_bytes,
             check_period_ms=connection.check_period_ms,
             connection_ttl_ms=connection.connection_ttl_ms,
+            window=connection.confirmation_window_size_bytes,
         )
 
     def _keeps(self, peer: Peer) -> bool:
@@ -255,6 +256,7 @@ class Peers:
             initial_connect_attempts=connection.initial_connect_attempts,
             reconnect_attempts=connection.reconnect_attempts,
             confirmation_window_size=connection.confirmation_window_size_bytes,
+            producer_window_size=connection.producer_window_size_bytes,
         )
 
         def lane(_number: int) -> Relay:

@@ -23,6 +23,7 @@ from bridge.relay.ownership import AllLanes, AskDivision, Ownership
 from bridge.relay.pacing import Pacer
 from bridge.relay.ports import Source, Target
 from bridge.relay.relay import LaneEnds, Relay
+from bridge.relay.shared_lines import SharedLines
 from bridge.relay.stages import filter_stage
 from bridge.relay.transforming import Transformers, Transforming
 from bridge.runtime.proxies import Proxy
@@ -38,10 +39,15 @@ class Assembly:
     """Makes bridges for one process."""
 
     def __init__(
-        self, node: NodeContext, transformers: Transformers | None = None, *, processes: int = 1
+        self,
+        node: NodeContext,
+        transformers: Transformers | None = None,
+        shared: SharedLines | None = None,
+        *,
+        processes: int = 1,
     ) -> None:
-        """`transformers`: of the process, where other settings come and go in it. `processes` of this node
-        divide the lanes of each bridge, and its `max-rate`.
+        """`transformers`, and `shared` lines: of the process, where other settings come and go in it.
+        `processes` of this node divide the lanes of each bridge, and its `max-rate`.
         """
         self._node = node
         self._processes = processes
@@ -49,6 +55,7 @@ class Assembly:
         #: By kind: the ends' factory for all bridges of the process.
         self._ends: dict[EndKind, NodeEnds] = {}
         self._transformers = Transformers() if transformers is None else transformers
+        self._shared = SharedLines() if shared is None else shared
         self._transformers.forget_others(bridge.name for bridge in node.settings.bridges)
         #: By bridge and lane, for all its relays: a transformer that does not return keeps one thread a lane.
         self._transforming: dict[tuple[str, int], Transforming] = {}
@@ -183,6 +190,7 @@ class Assembly:
             stages=stages(bridge, passes, source.store, whole_bodies=self.whole_bodies(bridge)),
             transforming=self.transforming(bridge, lane),
             pacer=pacer,
+            shared=self._shared,
         )
 
     def _connector(self, part: Lane, name: str) -> Connector:

@@ -29,6 +29,8 @@ def relay_options(bridge: Bridge) -> RelayOptions:
         fail_back=bridge.fail_back,
         changes_store=bridge.failover == "at-least-once",
         confirmation_window_size=bridge.confirmation_window_size_bytes,
+        producer_window_size=bridge.producer_window_size_bytes,
+        priority=bridge.priority,
         pending_ack_timeout_ms=bridge.pending_ack_timeout_ms,
         schedule=Schedule.of(bridge.schedule) if bridge.schedule else None,
     )

@@ -166,12 +166,20 @@ def _bridge(bridge: Mapping[str, Any]) -> Iterator[str]:
     if bridge.get("not-evaluated"):
         filtered += f" {_pairs(bridge, 'not-evaluated')}"
     resent = f" resent {bridge['resent']}" if bridge.get("resent") else ""
-    times = _times(bridge)
-    yield f"bridge {bridge['name']} {bridge['state']} {route} {counts}{filtered}{resent}{times}{reason}"
+    line, times = _line(bridge.get("line")), _times(bridge)
+    yield f"bridge {bridge['name']} {bridge['state']} {route} {counts}{filtered}{resent}{line}{times}{reason}"
     if bridge.get("filter-doubt"):
         yield f"filter {bridge['name']}: {bridge['filter-doubt']}"
     if bridge.get("lanes"):
         yield from _lanes(bridge["name"], bridge["lanes"])
+
+
+def _line(line: Mapping[str, Any] | None) -> str:
+    """What keeps a bridge from sending more, where that lies between it and its target."""
+    if line is None or line["limit"] in (None, "source", "target"):
+        return ""
+    far = "" if line["round-trip-ms"] is None else f", {line['round-trip-ms']} ms"
+    return f" limit {line['limit']} ({line['bytes-per-second']} bytes/s{far})"
 
 
 def describe(status: Mapping[str, Any]) -> Iterator[str]:

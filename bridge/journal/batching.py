@@ -42,8 +42,19 @@ class Cutter:
     #: transformer or its target takes no chunks.
     whole_bodies: bool = False
 
-    def cut(self, stream: str, blocks: Iterable[StoredBlock], at: int, upto: int = END) -> list[Batch]:
-        """The messages of `stream` in ``[at, upto)`` as batches; the first covers from `at` on."""
+    def cut(
+        self,
+        stream: str,
+        blocks: Iterable[StoredBlock],
+        at: int,
+        upto: int = END,
+        *,
+        most: int | None = None,
+    ) -> list[Batch]:
+        """The messages of `stream` in ``[at, upto)`` as batches; the first covers from `at` on.
+
+        `most`: so many batches at most; the rest is cut another time. None: all.
+        """
         batches: list[Batch] = []
         together: list[StoredBlock] = []
         size = queue_runs = 0
@@ -57,6 +68,8 @@ class Cutter:
             )
             if not fits or (together and queue_runs > QUEUE_RUNS_MOST):
                 batches.append(self._batch(stream, together, at))
+                if len(batches) == most:
+                    return batches
                 at, size, queue_runs = together[-1].end, 0, len(piece.block.queues)
                 together = []
                 weight = _weight(piece, None)

@@ -7,6 +7,7 @@ import sqlite3
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import nsmallest
 from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
 from bridge.errors import JournalUnavailable, SourceGap
@@ -44,6 +45,9 @@ SETTLEMENTS: Final = 64
 SETTLING_S: Final = 5.0
 #: Streams that are read in advance at a time, one batch's bytes of each.
 READ_AT_ONCE: Final = 8
+#: Batches that are cut of what was read, where the line takes small ones: dividing a block takes time, and
+#: the next ones may be larger.
+CUT_AHEAD: Final = 4
 
 #: Stands for the receipts that never came.
 _NO_RECEIPT: Final = Receipt("", Verdict.STORED, 0)
@@ -67,6 +71,10 @@ class _StreamCursor:
     lost: Sequence[Interval] = ()
     #: Batches that were read in advance.
     ready: deque[Batch] = field(default_factory=deque)
+    #: The limit by which they were cut, bytes.
+    cut_bytes: int = 0
+    #: Bytes that its turns have taken, by the measure of `JournalSource._turn`.
+    taken: int = 0
     #: Set where the end has been reached: done when more has come.
     more: asyncio.Future[None] | None = None
     #: Nothing is read until it is opened again.
@@ -106,8 +114,14 @@ class JournalSource:
         self._store = ""
         #: How many addresses had been made when the streams were last looked at.
         self._made = 0
-        #: By stream identity; those that were read last come last.
+        #: By stream identity.
         self._cursors: dict[str, _StreamCursor] = {}
+        #: Largest batch by the settings; and the most that a read answers, bytes; None: no limit.
+        self._batch_most = cutter.batch_bytes
+        self._read_most: int | None = None
+        #: What the stream whose turn was last had taken before it. A stream that had nothing to send for a
+        #: while goes on from here: it comes next, and has no claim to what it left.
+        self._turn = 0
         self._settling: deque[asyncio.Future[Any]] = deque()
         #: Done when a settlement may have made room for messages of shared queues.
         self._room: asyncio.Future[None] | None = None
@@ -248,12 +262,11 @@ class JournalSource:
     async def _recover(self, stream: Stream, row: reader.BridgeQueueRow, upto: int, checksum: int) -> None:
         """Settle what the target says it covers: the receipts were lost, not the messages."""
         at = row.queue_next
+        cutter = replace(self._cutter, batch_bytes=self._batch_most)  # no line carries these
         while at < upto:
-            address, size = (row.address, row.address_id), self._cutter.batch_bytes
+            address, size = (row.address, row.address_id), cutter.batch_bytes
             routed = await self._read(read_routed, self._bridge, address, (at, upto), size)
-            batches = [
-                routed.kept(batch) for batch in self._cutter.cut(stream.identity, routed.blocks, at, upto)
-            ]
+            batches = [routed.kept(batch) for batch in cutter.cut(stream.identity, routed.blocks, at, upto)]
             for batch in batches or [Batch(stream.identity, at, upto, checksum=checksum)]:
                 sent = batch if self._filter is None else self._filter(batch, stream.address)
                 await self._settle(sent, row.address, _NO_RECEIPT, recovered=True)
@@ -266,28 +279,87 @@ class JournalSource:
     async def read(self) -> Sequence[Batch]:
         """Returns the next batches, at most one a stream; waits until there is one. Empty: there are new
         streams.
+
+        Streams take turns by bytes: the one that has taken least comes first (start-time fair queueing, Goyal
+        and others, 1996). So a few messages of one do not wait behind the backlog of another.
         """
         while True:
             arrival = self._journal.notices.anything()
             if await self._has_new_streams():
                 return []
-            while cursors := self._to_read():
-                await self._read_ahead(cursors)
-                if any(cursor.ready for cursor in cursors):
-                    break
+            if self._shared is not None and self._is_slow:
+                await self._shared.take()  # what has come since would wait for all that was taken before
+            chosen: list[_StreamCursor] = []
+            while not chosen and (cursors := self._next_in_turn()):
+                if unread := [cursor for cursor in cursors if not cursor.ready]:
+                    await self._read_ahead(unread)
+                chosen = self._chosen(cursors)
             if self._cutter.whole_bodies:
-                await self._make_whole()
-            batches = [cursor.ready.popleft() for cursor in self._cursors.values() if cursor.ready]
-            if batches:
-                return batches
+                await self._make_whole(chosen)
+            if chosen:
+                return [self._taken(cursor) for cursor in chosen]
             if self._shared is not None and await self._shared.take():
                 continue
             await self._wait(arrival)
 
-    async def _make_whole(self) -> None:
-        """Read large bodies into the messages that come next. Batches keep the checksum of what is stored."""
+    def fit(self, most_bytes: int) -> None:
+        """Implements `SizedSource.fit`. What was read in advance is cut again where it is twice too large or
+        too small.
+        """
+        self._read_most = most_bytes
+        size = min(most_bytes, self._batch_most)
+        if size == self._cutter.batch_bytes:
+            return
+        self._cutter = replace(self._cutter, batch_bytes=size)
         for cursor in self._cursors.values():
-            if cursor.ready and (block := cursor.ready[0].block) is not None and block.large is not None:
+            misfits = cursor.cut_bytes >= 2 * size or size >= 2 * cursor.cut_bytes
+            if cursor.ready and misfits and not cursor.lost:  # what is lost counts as it is read
+                cursor.at = cursor.ready[0].from_
+                cursor.ready.clear()
+
+    @property
+    def _is_slow(self) -> bool:
+        """Whether the line carries less than whole batches."""
+        return self._cutter.batch_bytes < self._batch_most
+
+    def _next_in_turn(self) -> list[_StreamCursor]:
+        """Streams that have a batch ready, or may have new messages, by turns."""
+        return nsmallest(
+            READ_AT_ONCE,
+            (
+                cursor
+                for cursor in self._cursors.values()
+                if cursor.ready or (not cursor.backed_off and (cursor.more is None or cursor.more.done()))
+            ),
+            key=self._due,
+        )
+
+    def _due(self, cursor: _StreamCursor) -> int:
+        return max(cursor.taken, self._turn)
+
+    def _chosen(self, cursors: Sequence[_StreamCursor]) -> list[_StreamCursor]:
+        """Of these, the ones whose batches are answered together."""
+        chosen: list[_StreamCursor] = []
+        size = 0
+        for cursor in cursors:
+            if cursor.ready:
+                size += cursor.ready[0].size
+                if chosen and self._read_most is not None and size > self._read_most:
+                    break
+                chosen.append(cursor)
+        return chosen
+
+    def _taken(self, cursor: _StreamCursor) -> Batch:
+        """The stream's next batch, which is its turn."""
+        batch = cursor.ready.popleft()
+        self._turn = self._due(cursor)
+        cursor.taken = self._turn + max(batch.size, 1)
+        return batch
+
+    async def _make_whole(self, cursors: Sequence[_StreamCursor]) -> None:
+        """Read large bodies into the messages that come next. Batches keep the checksum of what is stored."""
+        for cursor in cursors:
+            if (block := cursor.ready[0].block) is not None and block.large is not None:
                 whole = await self._read(read_whole, block, WHOLE_BODY_BYTES)
                 cursor.ready[0] = replace(cursor.ready[0], block=whole)
 
@@ -315,14 +387,6 @@ class JournalSource:
         self._made = made
         return found
 
-    def _to_read(self) -> list[_StreamCursor]:
-        """Streams that have no batch ready and may have new messages; those that were read last come last."""
-        return [
-            cursor
-            for cursor in self._cursors.values()
-            if not cursor.ready and not cursor.backed_off and (cursor.more is None or cursor.more.done())
-        ][:READ_AT_ONCE]
-
     async def _read_ahead(self, cursors: Sequence[_StreamCursor]) -> None:
         """Read on at these cursors, in one transaction."""
         for cursor in cursors:
@@ -337,7 +401,9 @@ class JournalSource:
             if cursor.at < trimmed:
                 self._gap(cursor.stream.identity, cursor.at, trimmed, cursor.elsewhere)
             identity = cursor.stream.identity
-            batches = [routed.kept(batch) for batch in self._cutter.cut(identity, routed.blocks, cursor.at)]
+            most = CUT_AHEAD if self._is_slow else None
+            cut = self._cutter.cut(identity, routed.blocks, cursor.at, most=most)
+            batches = [routed.kept(batch) for batch in cut]
             if not batches and cursor.lost and cursor.at < cursor.lost[-1][1]:
                 batches = [Batch(identity, cursor.at, cursor.lost[-1][1])]  # nothing was stored behind it
             for batch in batches:
@@ -346,8 +412,7 @@ class JournalSource:
                 cursor.ready.append(batch)
                 cursor.at = batch.upto
             if batches:
-                cursor.more = None
-            self._cursors[identity] = self._cursors.pop(identity)  # the others come first next time
+                cursor.more, cursor.cut_bytes = None, self._cutter.batch_bytes
 
     def back_off(self, streams: Collection[str]) -> None:
         """Read no more of these streams until they are opened again."""

@@ -59,6 +59,7 @@ LIMITS: Final[Mapping[type[Frame], Mapping[str, Limit]]] = {
         "check_period_ms": _INTERVAL,
         "connection_ttl_ms": _INTERVAL,
         "previous": _NAME,
+        "window": _NUMBER,
     },
     Welcome: {
         "version": _NUMBER,

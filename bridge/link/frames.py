@@ -92,6 +92,9 @@ class Hello(Frame, frozen=True, tag="HELLO"):
     path: Annotated[tuple[tuple[str, str], ...], Meta(max_length=limits.PATH_MOST)] = ()
     #: The bridge's former name (`previous-name`), whose positions it adopts; empty: none.
     previous: str = ""
+    #: Bytes that the sender has on its way at most (`confirmation-window-size`), so that the receiver's
+    #: credit does not stop it before; 0: it does not say.
+    window: int = 0
 
 
 class Welcome(Frame, frozen=True, tag="WELCOME"):

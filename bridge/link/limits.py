@@ -78,7 +78,8 @@ PACE_MOST_MS: Final = 600_000
 #: A deadline that is never reached, ms: the meaning of -1.
 NEVER_MS: Final = 2**53
 
-#: Credit a receiver starts with, in bytes of batches: the default `confirmation-window-size`.
+#: Credit of a link in bytes of batches, where its sender's window is not larger: the default
+#: `confirmation-window-size`. A larger window gets as much, up to `max-link-size`.
 INITIAL_CREDIT: Final = 10 * MIB
 
 #: A receiver takes frames of at least this, however small its `max-message-size`: batches hold many.

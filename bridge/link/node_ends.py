@@ -42,6 +42,7 @@ class LinkEnds(NodeEnds):
             producer_window=bridge.producer_window_size_bytes,
             check_period_ms=bridge.check_period_ms,
             connection_ttl_ms=bridge.connection_ttl_ms,
+            window=bridge.confirmation_window_size_bytes,
         )
         endpoint = self._endpoint(bridge.static_connectors[0])
         return NodeTarget(

@@ -71,6 +71,16 @@ class NodeTarget:
         """The other node's clock less this node's, by the last ping; None: not known yet."""
         return self._link.machine.clock_offset_ms if self._link else None
 
+    @property
+    def round_trip_ms(self) -> int | None:
+        """Implements `MeasuringTarget.round_trip_ms`, by the pings that compare the clocks."""
+        return self._link.machine.round_trip_ms if self._link else None
+
+    @property
+    def lacks_credit(self) -> bool:
+        """Implements `MeasuringTarget.lacks_credit`."""
+        return self._link is not None and self._link.machine.lacks_credit
+
     async def open(self, streams: Sequence[Stream]) -> Opened:
         """Connect where needed and open these streams on the link.
 

@@ -72,8 +72,9 @@ class Receiver(Machine[Event]):
         self._handed = 0
         #: The text of CLOSE once the link is STOPPING.
         self._stop_reason = ""
-        #: Bytes that the sender may still send; and those that it gets back with the next CREDIT.
-        self._credit = identity.credit
+        #: Bytes that the sender may still send, and those while nothing is unanswered; and those that it gets
+        #: back with the next CREDIT.
+        self._credit = self._whole_credit = identity.credit
         self._returned = 0
         self._step = 1
         #: The batch whose large body comes; None: none does.
@@ -128,7 +129,10 @@ class Receiver(Machine[Event]):
             return
         self.state = LinkState.OPEN
         self._step = hello.producer_window
-        self._controls.append(self._identity.welcome())
+        # As much as the sender's window, for a far line; what has come is bounded by `may_read` all the same.
+        self._whole_credit = max(self._identity.credit, min(hello.window, self._room.most))
+        self._credit = self._whole_credit
+        self._controls.append(self._identity.welcome(self._whole_credit))
 
     def opened(self, index: int, state: StreamState) -> None:
         """Answer an `Opening` with the target's record of the stream."""
@@ -347,11 +351,11 @@ class Receiver(Machine[Event]):
         """Ignore a frame that came too late: the sender is told STOPPING, and opens elsewhere or later."""
 
     def _check_flow(self, size: int, *, of_body: bool = False) -> None:
-        """Hold the sender to its credit, which bounds this node's memory.
+        """Hold the sender to its credit.
 
         `of_body`: it is a part of a large message, which may exceed the credit only where nothing uses any.
         """
-        may_exceed = self._credit == self._identity.credit if of_body else not self._unanswered
+        may_exceed = self._credit == self._whole_credit if of_body else not self._unanswered
         if size > self._credit and not may_exceed:
             raise BrokenFrame(f"BATCH: credit for {self._credit} bytes; found {size}")
 

@@ -24,21 +24,21 @@ class NodeIdentity:
     store: str
     #: Largest message body in a batch, bytes.
     max_message_size: int
-    #: Bytes of batches that a link may have unanswered.
+    #: Bytes of batches that a link may have unanswered, where its sender asks for no more.
     credit: int = limits.INITIAL_CREDIT
     #: Returns the store identities that the node answers for beside its own.
     inherited: Callable[[], tuple[str, ...]] = tuple
     #: Largest body that comes in chunks, bytes; 0: none does.
     max_body_size: int = 0
 
-    def welcome(self) -> Welcome:
-        """The answer to HELLO."""
+    def welcome(self, credit: int) -> Welcome:
+        """The answer to HELLO, with this credit."""
         return Welcome(
             version=limits.VERSION,
             node_id=self.node_id,
             node_name=self.node_name,
             store=self.store,
-            credit=self.credit,
+            credit=credit,
             max_message_size=self.max_message_size,
             max_frame_size=limits.largest_frame(self.max_message_size),
             inherited=self.inherited(),

@@ -218,6 +218,13 @@ class Sender(Machine[Answered | ChunkWanted]):
             return True
         return size <= self._credit and self._sent_unanswered < limits.UNANSWERED_MOST
 
+    @property
+    def lacks_credit(self) -> bool:
+        """Whether a batch, or a chunk of a large body, waits for credit."""
+        if self._body_of is not None:
+            return self._chunk is not None and not self._has_credit(len(self._chunk))
+        return bool(self._waiting) and not self._may_send(self._waiting[0].weight)
+
     def _send(self, delivery: SentBatch) -> BatchFrame | BodyFrame | None:
         self._in_flight.append(self._waiting.popleft())
         delivery.number = self._numbers

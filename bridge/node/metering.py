@@ -25,6 +25,7 @@ from bridge.node.bridge_set import BridgeSet, NodeBridge
 from bridge.node.extension import Extension
 from bridge.relay.filtering import filter_doubt
 from bridge.relay.lag import Lag, PartitionStatus, total
+from bridge.relay.line import LIMITS, LineStatus
 from bridge.runtime import log_output, metrics
 from bridge.runtime.metrics import Family, Sample
 from bridge.runtime.version import version
@@ -119,6 +120,9 @@ class Metering:
             yield Sample(metrics.TARGET_DUPLICATES, counts.replayed, {"kind": "replay", **labels})
             yield Sample(metrics.TARGET_DUPLICATES, counts.repeated, {"kind": "producer", **labels})
             yield Sample(metrics.IN_FLIGHT_MESSAGES, relay.in_flight, labels)
+            yield Sample(metrics.BYTES_RESENT, counts.resent_bytes, labels)
+            if relay.line is not None:
+                yield from _of_line(relay.line, labels)
             if counts.parked or relay.connected:
                 yield Sample(metrics.PARKED_PARTITIONS, counts.parked, labels)
             yield Sample(metrics.CONNECTED, int(relay.connected), labels)
@@ -192,3 +196,14 @@ class Metering:
         yield Sample(metrics.DISK_SIZE_BYTES, sizes.disk, {})
         yield Sample(metrics.JOURNAL_BYTES, sizes.file, {})
         yield Sample(metrics.JOURNAL_WAL_BYTES, sizes.write_ahead_log, {})
+
+
+def _of_line(line: LineStatus, labels: dict[str, str]) -> Iterator[Sample]:
+    """The series of a bridge's line."""
+    yield Sample(metrics.IN_FLIGHT_BYTES, line.in_flight, labels)
+    yield Sample(metrics.IN_FLIGHT_WANTED_BYTES, line.wanted, labels)
+    yield Sample(metrics.LINE_RATE, line.rate, labels)
+    if line.round_trip_ms is not None:
+        yield Sample(metrics.ROUND_TRIP, line.round_trip_ms / 1000, labels)
+    for limit in LIMITS:
+        yield Sample(metrics.LIMIT, int(line.limit == limit), {**labels, "limit": limit})

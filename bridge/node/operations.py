@@ -19,6 +19,7 @@ from bridge.node.node import Node
 from bridge.relay.filtering import filter_doubt
 from bridge.relay.lag import PartitionStatus
 from bridge.relay.lifecycle import Command, State, after
+from bridge.relay.line import LineStatus
 from bridge.relay.operated import Operated
 from bridge.relay.ownership import Member
 from bridge.runtime.logs import timestamp
@@ -172,7 +173,9 @@ class Control:
             "filtered": counts.filtered,
             "not-evaluated": counts.not_evaluated,
             "dropped": counts.dropped,
+            "resent-bytes": counts.resent_bytes,
             "in-flight": relay.in_flight,
+            "line": None if relay.line is None else _line(relay.line),
             "lag": None if lag is None else lag[0],
             "oldest-waiting-seconds": None if lag is None else _age_s(lag[1], now_ms),
             "reconnects": counts.reconnects,
@@ -230,6 +233,18 @@ class Control:
             await self._node.held.keep(bridge, command)
         await relay.command(command)
         return relay.state.value
+
+
+def _line(line: LineStatus) -> Mapping[str, Any]:
+    """The line to a bridge's target, and what keeps the bridge from sending more."""
+    return {
+        "limit": line.limit or None,
+        "bytes-per-second": line.rate,
+        "round-trip-ms": line.round_trip_ms,
+        "in-flight-bytes": line.in_flight,
+        "wanted-bytes": line.wanted,
+        "reconnects-last-hour": line.reconnects,
+    }
 
 
 def _age_s(oldest_ms: int | None, now_ms: int) -> float | None:

@@ -38,6 +38,7 @@ from bridge.node.operations import Control
 from bridge.node.reload import Reloads
 from bridge.node.replays import Replays
 from bridge.relay.operated import Operated
+from bridge.relay.shared_lines import SharedLines
 from bridge.relay.transforming import Transformers
 from bridge.runtime import logs, memory
 from bridge.runtime.clock import Clock, SystemClock
@@ -158,6 +159,7 @@ class _Parts(NodeParts):
         #: Of the open node; None: it is not open.
         self._services: NodeServices | None = None
         self._transformers = Transformers()
+        self._shared_lines = SharedLines()
         self.credentials = credentials
         self.clock: Clock = SystemClock()
         self.persist_id_cache = settings.duplicate_detection.persist_id_cache
@@ -255,7 +257,7 @@ class _Parts(NodeParts):
 
     def _assembly(self, journal: Journal) -> Assembly:
         context = node_context(self.settings, self.clock, journal, self._write_lines, self.credentials)
-        return Assembly(context, self._transformers)
+        return Assembly(context, self._transformers, self._shared_lines)
 
     def links(self, journal: Journal) -> LinkService:
         """The receiving end of node links."""

@@ -21,6 +21,8 @@ class Counts:
     #: Messages that were sent in vain: their batch was not taken, or an opening after the connection that
     #: sent them found that the target does not have them; or the target itself had to write them again.
     resent: int = 0
+    #: Their bytes; of what the target itself writes again they are not known.
+    resent_bytes: int = 0
     #: Messages that the bridge's filter left out, where the target covers their positions: what is read again
     #: after the loss of a connection counts once.
     filtered: int = 0
@@ -63,12 +65,18 @@ class Counts:
         self.replayed += part.replayed
         self.repeated += part.repeated
         self.resent += part.resent
+        self.resent_bytes += part.resent_bytes
         self.filtered += part.filtered
         self.not_evaluated += part.not_evaluated
         self.dropped += part.dropped
         self.throttled_ms += part.throttled_ms
         self.reconnects += part.reconnects
         self.last_progress_ms = max(self.last_progress_ms, part.last_progress_ms)
+
+    def resent_in_vain(self, batch: Batch) -> None:
+        """Add a batch that was sent and not taken."""
+        self.resent += batch.count
+        self.resent_bytes += batch.size
 
     def passed_over(self, batch: Batch) -> None:
         """Add what filter and transformer left out of a batch that the target covers."""

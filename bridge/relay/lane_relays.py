@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 
 import structlog
 
@@ -13,6 +13,7 @@ from bridge.errors import listed
 from bridge.relay.counts import Counts
 from bridge.relay.lag import Lag, PartitionStatus
 from bridge.relay.lifecycle import State
+from bridge.relay.line import LineStatus
 from bridge.relay.relay import Relay
 
 
@@ -109,6 +110,12 @@ class LaneRelays:
     def in_flight(self) -> int:
         """Messages sent and not confirmed."""
         return sum(relay.session.window.messages for relay in self._all())
+
+    @property
+    def line(self) -> LineStatus | None:
+        """The lines of the lanes together; None: there is no lane."""
+        lines = [relay.line_status for relay in self._lanes.values()]
+        return reduce(LineStatus.beside, lines) if lines else None
 
     @property
     def store(self) -> str:

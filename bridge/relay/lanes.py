@@ -21,6 +21,7 @@ from bridge.relay.hours import Hours
 from bridge.relay.lag import MEASURE_INTERVAL_MS, Lag, LagProbe, LaneLags, PartitionStatus, total
 from bridge.relay.lane_relays import LaneRelays
 from bridge.relay.lifecycle import Command, State, after
+from bridge.relay.line import LineStatus
 from bridge.relay.ownership import Ownership
 from bridge.relay.relay import TRANSIENT, Relay, RelayOptions, gave_up
 from bridge.runtime.clock import Clock, SystemClock
@@ -130,6 +131,11 @@ class LanedRelay:
     def in_flight(self) -> int:
         """Messages sent and not confirmed."""
         return self._relays.in_flight
+
+    @property
+    def line(self) -> LineStatus | None:
+        """Implements `bridge.relay.operated.Operated.line`."""
+        return self._relays.line
 
     @property
     def store(self) -> str:
@@ -323,6 +329,7 @@ class LanedRelay:
                 await asyncio.wait((owning, closing), return_when=asyncio.FIRST_COMPLETED)
                 if owning.done():
                     return owning.result()
+                closing.result()
             finally:
                 owning.cancel()
                 closing.cancel()

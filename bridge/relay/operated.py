@@ -8,6 +8,7 @@ from typing import Protocol
 from bridge.relay.counts import Counts
 from bridge.relay.lag import Lag, PartitionStatus
 from bridge.relay.lifecycle import Command, State
+from bridge.relay.line import LineStatus
 
 
 class Operated(Protocol):
@@ -28,6 +29,10 @@ class Operated(Protocol):
     @property
     def in_flight(self) -> int:
         """Messages sent and not confirmed."""
+
+    @property
+    def line(self) -> LineStatus | None:
+        """The lines of its lanes together; None: it has none now, or other processes have them."""
 
     @property
     def store(self) -> str:

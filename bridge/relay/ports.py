@@ -176,6 +176,16 @@ class Source(Protocol):
 
 
 @runtime_checkable
+class SizedSource(Source, Protocol):
+    """A source whose batches can be made to fit the line."""
+
+    def fit(self, most_bytes: int) -> None:
+        """Let each `read` from now on answer so many bytes at most, and its setting; one message may be
+        larger. Not called while `read` is under way.
+        """
+
+
+@runtime_checkable
 class LoggingSource(Source, Protocol):
     """A source that writes lines to the delivery log."""
 
@@ -243,6 +253,19 @@ class Target(Protocol):
         """Release the target. Never raises; deliveries that wait for a receipt fail with
         TargetUnavailable.
         """
+
+
+@runtime_checkable
+class MeasuringTarget(Target, Protocol):
+    """A target that measures how far away it is."""
+
+    @property
+    def round_trip_ms(self) -> int | None:
+        """The shortest round trip that this connection has lately seen, ms; None: not known yet."""
+
+    @property
+    def lacks_credit(self) -> bool:
+        """Whether it holds back what it was given because the other end has not granted enough credit."""
 
 
 @runtime_checkable

@@ -19,7 +19,7 @@ from bridge.messages.batch import Batch
 from bridge.relay.dead_letters import DeadLetterFailed
 from bridge.relay.dead_letters_ahead import LETTERS_AHEAD, ahead, divided
 from bridge.relay.pacing import Pacer
-from bridge.relay.ports import Receipt, Target
+from bridge.relay.ports import MeasuringTarget, Receipt, SizedSource, Target
 from bridge.relay.session import Session
 from bridge.relay.stream_retries import BackedOff
 from bridge.transformers.parts import Part
@@ -60,8 +60,15 @@ class Pump:
     #: Nothing more is sent.
     _ending: bool = False
 
+    #: The source, where its batches can be made to fit; and the target, where it measures the round trip.
+    _sized: SizedSource | None = field(init=False)
+    _measuring: MeasuringTarget | None = field(init=False)
+
     def __post_init__(self) -> None:
+        source, target = self.session.source, self.session.target
         self._backed_off = BackedOff(self.session.backoff)
+        self._sized = source if isinstance(source, SizedSource) else None
+        self._measuring = target if isinstance(target, MeasuringTarget) else None
 
     async def run(self, stop: asyncio.Event, pending_ack_timeout_ms: int) -> None:
         """Relay until `stop` is set or an end fails.
@@ -73,6 +80,7 @@ class Pump:
         Raises:
             TargetUnavailable, TargetRefused, SourceGap, Diverged: from the ends, as they are.
         """
+        self.session.line.connected(_now_s(), sized=self._sized is not None)
         settling = asyncio.create_task(self._settle())
         sending = asyncio.create_task(self._send())
         stopping = asyncio.create_task(stop.wait())
@@ -101,6 +109,7 @@ class Pump:
     def _let_go(self) -> Sequence[asyncio.Task[Sequence[Receipt]]]:
         """Drop the batches in flight; answers their deliveries, which the caller ends."""
         deliveries = [entry.delivery for entry in self._in_flight]
+        self.session.line.ended()
         for entry in self._in_flight:
             self.session.left(entry.batch)
             if entry.batch.block is None:
@@ -115,6 +124,8 @@ class Pump:
     async def _send(self) -> None:
         while True:
             await self._open_due()
+            if not self.session.may_read and not await self._room_to_read():
+                continue
             await self._pass_all_on(await self._read())  # bound to no name: nothing is kept while it reads on
 
     async def _pass_all_on(self, batches: Sequence[Batch] | None) -> None:
@@ -125,8 +136,22 @@ class Pump:
         for read in batches:
             await self._pass_on(read)
 
+    async def _room_to_read(self) -> bool:
+        """Wait until a batch may be read; False: a stream has to be opened again first."""
+        while not self.session.may_read:
+            self.session.hold(1)
+            try:
+                async with asyncio.timeout_at(self._backed_off.due_s):
+                    await self._change()
+            except TimeoutError:
+                return False
+        return True
+
     async def _read(self) -> Sequence[Batch] | None:
         """Returns the next batches; None: a stream has to be opened again first."""
+        if self._sized is not None:
+            self._sized.fit(self.session.batch_bytes)
+        self.session.limit = "source"
         if unannounced := self._backed_off.unannounced():
             self.session.source.back_off(unannounced)
         reading = asyncio.timeout_at(self._backed_off.due_s)
@@ -195,6 +220,7 @@ class Pump:
         while batch.stream not in self._backed_off:
             if self._may_send(batch):
                 return self.session.pacer is None or await self._paced(batch, self.session.pacer)
+            self.session.hold(batch.size)
             await self._change()
         return False
 
@@ -217,13 +243,14 @@ class Pump:
         """Whether there is room, and the target knows where the stream begins."""
         if batch.stream in self.session.unseen and self._is_in_flight(batch.stream):
             return False
-        return self.session.window.has_room(batch.size)
+        return self.session.has_room(batch.size)
 
     def _is_in_flight(self, stream: str) -> bool:
         return self._in_flight_of[stream] > 0
 
     def _send_now(self, batch: Batch) -> None:
         self.session.window.sent(batch.size, batch.count)
+        self.session.line.sent(batch.size, _now_s())
         self.session.counts.sent += batch.count
         # Tasks begin in the order in which they are made: the target's calls are in order.
         self._in_flight.append(_InFlight(batch, asyncio.create_task(_deliver(self.session.target, batch))))
@@ -308,6 +335,7 @@ class Pump:
                 continue
             (receipt,) = await self._in_flight[0].delivery  # bound to no name: its error refers to this frame
             entry = self._in_flight[0]
+            self._see_line(receipt)
             await self._take(entry.batch, receipt)
             self._in_flight.popleft()
             self._in_flight_of[entry.batch.stream] -= 1
@@ -316,6 +344,14 @@ class Pump:
                 self._backed_off.answered(entry.batch.stream, _now_s())
                 self._look_at_due()
             self._changed.set()
+
+    def _see_line(self, receipt: Receipt) -> None:
+        """Take note of what a receipt shows of the line."""
+        if self._measuring is not None:
+            round_trip_ms = self._measuring.round_trip_ms
+            self.session.line.round_trip_s = None if round_trip_ms is None else round_trip_ms / 1000
+        stored = receipt.verdict in (Verdict.STORED, Verdict.DUPLICATE)
+        self.session.line.answered(_now_s(), stored=stored)
 
     async def _take(self, batch: Batch, receipt: Receipt) -> None:
         session, counts = self.session, self.session.counts
@@ -337,11 +373,11 @@ class Pump:
                 session.covered(batch)
                 await session.source.settled(batch, receipt)
             case Verdict.REFUSED:
-                counts.resent += batch.count
+                counts.resent_in_vain(batch)
                 self._back_off_now(batch.stream)
                 await self._stored(batch.stream, session.refuse(batch, receipt))
             case Verdict.NOT_NOW:
-                counts.resent += batch.count
+                counts.resent_in_vain(batch)
                 if batch.stream not in self._backed_off or self._backed_off.probes(batch.stream):
                     self._wait(batch.stream, session.at_target(receipt.reason))
                 # Else it is behind the batch that backed it off.

@@ -32,10 +32,12 @@ from bridge.relay.counts import Counts
 from bridge.relay.dead_letters import DeadLetterSink
 from bridge.relay.lag import Lag, PartitionStatus
 from bridge.relay.lifecycle import State
+from bridge.relay.line import Line, LineStatus
 from bridge.relay.pacing import Pacer
 from bridge.relay.ports import Source, Target
 from bridge.relay.pump import Pump
-from bridge.relay.session import Session
+from bridge.relay.session import BATCH_BYTES, DEFAULT_PRIORITY, Session
+from bridge.relay.shared_lines import SharedLines
 from bridge.relay.stages import Stage
 from bridge.relay.transforming import Transforming
 from bridge.relay.window import Window
@@ -64,6 +66,9 @@ class RelayOptions:
     #: Whether it goes on at another store than last time (`failover`).
     changes_store: bool = False
     confirmation_window_size: int = 10 * 1024 * 1024
+    producer_window_size: int = BATCH_BYTES
+    #: Of bridges over one connector the higher one goes first.
+    priority: int = DEFAULT_PRIORITY
     #: -1: without limit.
     pending_ack_timeout_ms: int = 60_000
     #: The hours in which it sends; None: always.
@@ -143,7 +148,7 @@ class LaneEnds:
 class Relay:
     """One lane of a bridge, from its start to its stop or failure, as often as it is started."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of one lane
         self,
         options: RelayOptions,
         ends: LaneEnds,
@@ -153,10 +158,12 @@ class Relay:
         stages: Sequence[Stage] = (),
         transforming: Transforming | None = None,
         pacer: Pacer | None = None,
+        shared: SharedLines | None = None,
     ) -> None:
         """`counts` are the target's own, too, where it was made with them. `pacer`: of the bridge; None: it
-        has no `max-rate`.
+        has no `max-rate`. `shared`: the lanes of the process that lines are shared with; None: it is alone.
         """
+        shared = SharedLines() if shared is None else shared
         self.options = options
         self.session = Session(
             bridge=options.name,
@@ -164,6 +171,9 @@ class Relay:
             target=ends.target,
             clock=clock,
             window=Window(options.confirmation_window_size),
+            line=Line(options.producer_window_size),
+            shared=shared,
+            priority=options.priority,
             backoff=options.backoff,
             dead_letters=ends.dead_letters,
             changes_store=options.changes_store,
@@ -186,6 +196,7 @@ class Relay:
             ends.waits,
             ends.partitions,
         )
+        self._shared = shared
         self._state = State.STOPPED
         self._stop = asyncio.Event()
         #: Ends the connection, once what was sent is answered: to stop, or to fail back.
@@ -211,6 +222,11 @@ class Relay:
     def counts(self) -> Counts:
         """The counts since it was made."""
         return self.session.counts
+
+    @property
+    def line_status(self) -> LineStatus:
+        """Its line, as operators see it."""
+        return self.session.line_status(asyncio.get_running_loop().time(), connected=self.connected)
 
     @property
     def connector(self) -> str:
@@ -263,6 +279,7 @@ class Relay:
     # -- one life, from start to stop ------------------------------------------------------------------
 
     async def _live(self) -> None:
+        self._shared.join(self.session)
         try:
             await self._relay_until_stopped()
         except tenacity.RetryError as error:
@@ -272,6 +289,7 @@ class Relay:
         except Exception as error:  # noqa: BLE001 - a bug must not look like a healthy bridge
             self._fail(described(error), error)
         finally:
+            self._shared.leave(self.session)
             try:
                 await self.session.source.close()
             finally:

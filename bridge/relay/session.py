@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
@@ -21,9 +21,11 @@ from bridge.relay.backoff import Backoff
 from bridge.relay.counts import Counts
 from bridge.relay.dead_letters import DeadLetterFailed, DeadLetterSink
 from bridge.relay.filtering import FilterStage
+from bridge.relay.line import LEAST_BATCH, Limit, Line, LineStatus
 from bridge.relay.pacing import Pacer
-from bridge.relay.ports import Opened, Receipt, Source, Stream, StreamState, Target
+from bridge.relay.ports import MeasuringTarget, Opened, Receipt, Source, Stream, StreamState, Target
 from bridge.relay.reposition import set_at_target
+from bridge.relay.shared_lines import SharedLines
 from bridge.relay.stages import Stage, staged
 from bridge.relay.stays import Remembered
 from bridge.relay.store_change import Changing, OtherStore, change_store, note_missing
@@ -36,6 +38,19 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
 
+#: The priority of a bridge that says nothing else: that of a message in JMS.
+DEFAULT_PRIORITY: Final = 4
+#: Largest batch where the bridge says nothing else: the default `producer-window-size`.
+BATCH_BYTES: Final = 1024 * 1024
+
+
+class _Unconfirmed(NamedTuple):
+    """A batch that was in flight when its connection ended: without its messages, and their bytes."""
+
+    batch: Batch
+    size: int
+
+
 @dataclass(slots=True, kw_only=True)
 class Session:
     """One lane's source, target and streams, and the state of what was sent between them."""
@@ -45,6 +60,13 @@ class Session:
     target: Target
     clock: Clock
     window: Window
+    #: What the line has shown, and so how much is on its way.
+    line: Line = field(default_factory=lambda: Line(BATCH_BYTES))
+    #: The lanes that it shares lines with, and its place among them; None: it is alone.
+    shared: SharedLines | None = None
+    priority: int = DEFAULT_PRIORITY
+    #: What keeps it from sending more, as far as this end knows.
+    limit: Limit = "source"
     #: Whether it goes on at another store than last time (`failover`).
     changes_store: bool = False
     #: Whether both ends record where a stream begins before its first message is sent: the next connection
@@ -84,7 +106,7 @@ class Session:
     waiting: frozenset[str] = frozenset()
     #: By stream, the batches without their messages that were in flight when a connection ended: the next
     #: opening says whether they were stored. At most a window of them.
-    _unconfirmed: dict[str, list[Batch]] = field(default_factory=dict)
+    _unconfirmed: dict[str, list[_Unconfirmed]] = field(default_factory=dict)
     #: By stream, positions not covered yet that other stores of the bridge have: this one does not get them.
     _elsewhere: dict[str, Runs] = field(default_factory=dict)
     #: By identity, every stream that was opened.
@@ -206,7 +228,7 @@ class Session:
         """One beyond what was sent of a stream; None: it was not opened here, and that is not known."""
         if stream not in self._streams:
             return None
-        in_flight = [batch.upto for batch in self._unconfirmed.get(stream, ())]
+        in_flight = [sent.batch.upto for sent in self._unconfirmed.get(stream, ())]
         return max([self._confirmed.get(stream, 0), *in_flight])
 
     async def record_start(self, batch: Batch) -> None:
@@ -270,19 +292,74 @@ class Session:
             batch = replace(batch, refusals=tuple(sorted({**dict(batch.refusals), **found}.items())))
         return await self.transforming.part(batch, self._streams[batch.stream].address)
 
+    @property
+    def gives_way(self) -> bool:
+        """Whether a bridge with a higher priority sends over the same connector: one small batch after the
+        other goes, so that none waits for ever.
+        """
+        return self.shared is not None and self.shared.gives_way(self)
+
+    @property
+    def batch_bytes(self) -> int:
+        """The limit of a batch that is read now."""
+        return min(LEAST_BATCH, self.line.batch_most) if self.gives_way else self.line.batch_bytes
+
+    @property
+    def may_read(self) -> bool:
+        """Whether there is room for a batch: one that is read early waits in front of those that come."""
+        if self.gives_way and self.window.batches:
+            return False
+        return self.window.has_room(1) and self.line.has_room(self.line.batch_bytes)
+
+    def has_room(self, size: int) -> bool:
+        """Whether a batch of `size` bytes may be sent now, by window, line, and those that share it."""
+        if self.gives_way and self.window.batches:
+            return False
+        return self.window.has_room(size) and self.line.has_room(size)
+
+    def hold(self, size: int) -> None:
+        """A batch of `size` bytes has to wait until there is room."""
+        if self.gives_way:
+            self.limit = "priority"
+            return
+        self.limit = "line" if self.window.has_room(size) else "window"
+        self.line.held()
+
+    def line_status(self, now_s: float, *, connected: bool) -> LineStatus:
+        """The line as operators see it; `now_s`: by the clock of the timers."""
+        line, target = self.line, self.target
+        round_trip_ms = target.round_trip_ms if isinstance(target, MeasuringTarget) else None
+        limit = self._present_limit if connected else ""
+        reconnects = line.reconnects(now_s)
+        wanted = min(line.wanted, self.window.limit)
+        return LineStatus(round_trip_ms, round(line.rate), line.in_flight, wanted, limit, reconnects)
+
+    @property
+    def _present_limit(self) -> Limit:
+        if self.stalled:
+            return "target"
+        if isinstance(self.target, MeasuringTarget) and self.target.lacks_credit:
+            return "credit"
+        return self.limit
+
     # -- messages that were sent -------------------------------------------------------------------------
 
     def left(self, batch: Batch) -> None:
         """The connection ended while this batch was in flight."""
         self.window.confirmed(batch.size, batch.count)
-        self._unconfirmed.setdefault(batch.stream, []).append(replace(batch, block=None))
+        self._unconfirmed.setdefault(batch.stream, []).append(
+            _Unconfirmed(replace(batch, block=None), batch.size)
+        )
 
     def _count_unconfirmed(self, stream: str, next_: int | None) -> None:
         """Count the messages that were in flight: the target has those below `next_`; None: it has none."""
-        for sent in self._unconfirmed.pop(stream, ()):
+        for sent, size in self._unconfirmed.pop(stream, ()):
             confirmed = run_arithmetic.count(run_arithmetic.below(sent.runs, next_ or 0))
+            count = run_arithmetic.count(sent.runs)
             self.counts.acknowledged += confirmed
-            self.counts.resent += run_arithmetic.count(sent.runs) - confirmed
+            self.counts.resent += count - confirmed
+            if count:
+                self.counts.resent_bytes += size * (count - confirmed) // count
             if sent.upto <= (next_ or 0):
                 self.counts.passed_over(sent)
 

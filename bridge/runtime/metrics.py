@@ -79,6 +79,24 @@ DUPLICATES_REJECTED: Final = _counter(
 #: The only name that has two sets of labels: dashboards have used it since there are metrics.
 TARGET_DUPLICATES: Final = replace(DUPLICATES_REJECTED, labels=("bridge", "kind"))
 IN_FLIGHT_MESSAGES: Final = _gauge("in_flight_messages", "Messages sent and not yet confirmed.", _BRIDGE)
+IN_FLIGHT_BYTES: Final = _gauge("in_flight_bytes", "Bytes sent and not yet confirmed.", _BRIDGE)
+IN_FLIGHT_WANTED_BYTES: Final = _gauge(
+    "in_flight_wanted_bytes", "Bytes that are to be on their way, by what the line has shown.", _BRIDGE
+)
+LINE_RATE: Final = _gauge(
+    "line_bytes_per_second", "What the line to the target has carried; 0 while it is not known.", _BRIDGE
+)
+ROUND_TRIP: Final = _gauge(
+    "round_trip_seconds",
+    "Shortest round trip to another node; none while it is not measured.",
+    _BRIDGE,
+)
+LIMIT: Final = _gauge(
+    "limit", "1 for what keeps the bridge from sending more, 0 for the others.", ("bridge", "limit")
+)
+BYTES_RESENT: Final = _counter(
+    "bytes_resent_total", "Bytes of messages sent in vain, as far as this end knows.", _BRIDGE
+)
 LAG_MESSAGES: Final = _gauge(
     "lag_messages", "Messages at the source that wait for the target; none while it is not known.", _BRIDGE
 )

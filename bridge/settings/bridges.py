@@ -24,6 +24,7 @@ from bridge.settings.fields import (
     OptionalUserName,
     PositiveTimeMs,
     PositiveTimeOrNeverMs,
+    Priority,
     RateBytes,
     Replicas,
     Scalar,
@@ -97,6 +98,10 @@ class Bridge(Table):
         "the transformer at a time, in order for each key; one link carries all in order, and without a "
         "transformer it changes nothing.",
         1,
+    )
+    priority: Priority = setting(
+        "0 to 9: of the bridges over one connector, lower ones give way while a higher one sends.",
+        4,
     )
     retry_interval_ms: PositiveTimeMs = setting("Wait before connecting again.", 2000)
     retry_interval_multiplier: Multiplier = setting("Each further wait is this much longer.", 1.0)

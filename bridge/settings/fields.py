@@ -161,6 +161,8 @@ Count = Annotated[int, _whole(1)]
 Workers = Annotated[int, _whole(1, MOST_WORKERS)]
 #: Bridges that a message may have come through.
 HopCount = Annotated[int, _whole(1, HOPS_MOST)]
+#: As of a message in JMS.
+Priority = Annotated[int, _whole(0, 9)]
 CountOrNone = Annotated[int, _whole(0)]
 Attempts = Annotated[int, _whole(-1)]
 CountOrAny = Annotated[int, _whole(-1)]

@@ -89,7 +89,7 @@ EFFECTS: Final[Mapping[str, Effect]] = {
         Effect.BRIDGES,
         "name previous-name source-connector queue-name forwarding-address static-connectors failover"
         " fail-back use-duplicate-detection check-producer-ids filter transformer transformer-properties"
-        " routing-type concurrency retry-interval retry-interval-multiplier max-retry-interval"
+        " routing-type concurrency priority retry-interval retry-interval-multiplier max-retry-interval"
         " initial-connect-attempts reconnect-attempts reconnect-attempts-same-node confirmation-window-size"
         " producer-window-size min-large-message-size check-period connection-ttl call-timeout"
         " max-rate schedule"

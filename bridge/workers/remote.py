@@ -17,6 +17,7 @@ from bridge.relay.counts import Counts
 from bridge.relay.lag import Lag, PartitionStatus, total
 from bridge.relay.lanes import STANDBY
 from bridge.relay.lifecycle import Command, State, after
+from bridge.relay.line import LineStatus
 from bridge.workers.channel import Ask, Report, Rows, Want, Wanted
 
 #: Longest that workers may take to send their partitions.
@@ -121,6 +122,11 @@ class RemoteBridge:
     def in_flight(self) -> int:
         """Messages sent and not confirmed."""
         return sum(report.in_flight for report in self._known())
+
+    @property
+    def line(self) -> LineStatus | None:
+        """Implements `bridge.relay.operated.Operated.line`: not known here."""
+        return None
 
     @property
     def lag(self) -> Lag | None:

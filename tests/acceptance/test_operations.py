@@ -43,6 +43,12 @@ METRICS = {
     "core_bridge_disk_free_bytes",
     "core_bridge_disk_size_bytes",
     "core_bridge_in_flight_messages{bridge}",
+    "core_bridge_in_flight_bytes{bridge}",
+    "core_bridge_in_flight_wanted_bytes{bridge}",
+    "core_bridge_line_bytes_per_second{bridge}",
+    "core_bridge_round_trip_seconds{bridge}",
+    "core_bridge_limit{bridge,limit}",
+    "core_bridge_bytes_resent_total{bridge}",
     "core_bridge_lag_messages{bridge}",
     "core_bridge_lag_seconds{bridge}",
     "core_bridge_parked_partitions{bridge}",
@@ -474,7 +480,7 @@ def test_every_series_is_there_from_the_start_at_zero(make_node: MakeNode) -> No
     edge = make_node("edge", rest=f'[addresses.orders]\nqueues = ["q"]\n{bridge_to(hub)}').start()
     found = edge.metrics()
     shapes = {re.sub(r'="[^"]*"', "", series) for series in found}
-    not_known = {"core_bridge_parked_partitions{bridge}"}
+    not_known = {"core_bridge_parked_partitions{bridge}", "core_bridge_round_trip_seconds{bridge}"}
     assert shapes == METRICS - not_known | {"core_bridge_queue_lag_messages{address,queue}"}
     for counter in (series for series in found if "_total" in series):
         assert found[counter] == 0 or "commits" in counter, counter

@@ -10,6 +10,7 @@ from typing import cast
 from bridge.relay.counts import Counts
 from bridge.relay.lag import PartitionStatus
 from bridge.relay.lifecycle import Command, State, after
+from bridge.relay.line import LineStatus
 from bridge.workers.channel import (
     MOST_LINE_BYTES,
     MOST_ORDER_BYTES,
@@ -140,6 +141,7 @@ class ObedientBridge:
         self.reason = ""
         self.counts = counts or Counts()
         self.in_flight = 0
+        self.line: LineStatus | None = None
         self.store = ""
         self.connector = ""
         self.lag: tuple[int, int | None] | None = (0, None)

@@ -487,3 +487,37 @@ async def test_each_message_goes_to_one_reader_or_bridge(tmp_path: Path, seed: i
     everything = [*rig.acknowledged, *got["reds"], *got["any"], *rest]
     assert sorted(everything, key=int) == rig.sent, "each once"
     assert set(got["reds"]) <= rig.red
+
+
+async def test_messages_of_one_queue_do_not_wait_for_all_that_was_taken_of_another(tmp_path: Path) -> None:
+    """On a slow line: else they would be taken only once nothing is left of that."""
+    names = SharedNames([QueueName("orders", QUEUE), QueueName("alarms", QUEUE)])
+    both = JournalOptions(
+        tmp_path,
+        addresses={"orders": [QUEUE], "alarms": [QUEUE]},
+        bridges=[BridgeQueue("to-hub", [], never, shared=names)],
+    )
+    async with opened(both) as journal:
+        selection = BridgeSelection("to-hub", never, str, names)
+        source = JournalSource(
+            journal,
+            selection,
+            Cutter(1 << 20, 1 << 17, stamp=True),
+            target_name="hub",
+            shared=SharedQueues(journal, selection, MANY),
+        )
+        await source.open({}, STORE)
+        await transact(journal, *(coloured("x" * 1_000, "blue") for _ in range(100)))
+        came: list[str] = []
+        while "fire" not in came:
+            source.fit(4_000)
+            for batch in await source.read():
+                assert batch.block is not None
+                came += [str(message.whole or b"", "utf-8") for message in batch.block.messages()]
+            if len(came) == 3:
+                await send(journal, "fire", address="alarms")
+            for stream in await source.streams():
+                if stream.identity not in source._cursors:
+                    await source.open({stream.identity: StreamState(None)}, STORE)
+        assert len(came) <= 12, "of a hundred"
+        await source.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -16,12 +17,13 @@ from bridge.journal.batching import Cutter
 from bridge.journal.journal import Journal
 from bridge.journal.source import JournalSource
 from bridge.journal.values.options import BridgeQueue, BridgeSelection, JournalOptions
+from bridge.journal.values.store import Transaction
 from bridge.messages.batch import Batch
 from bridge.relay.ports import Receipt, StreamState
 from dedup.verdict import Verdict
 from tests.harness.eventually import until
 from tests.integration.journal.failing import fail_with, sqlite_error
-from tests.integration.journal.helpers import BRIDGE, ManualClock, browsed, opened, send
+from tests.integration.journal.helpers import BRIDGE, ManualClock, browsed, opened, send, submission
 
 STORE = "store:0"
 PATIENCE_S = 5.0
@@ -134,3 +136,61 @@ async def test_settlement_that_waits_for_room_is_not_overtaken(tmp_path: Path) -
             (batch.from_, batch.upto) for batch in batches
         ]
         assert await browsed(journal) == ["wakes the writer"]
+
+
+async def test_messages_of_one_address_come_before_the_backlog_of_another(tmp_path: Path) -> None:
+    """Design 5 of the journal: addresses take turns by bytes."""
+    async with opened(bridged(tmp_path)) as journal:
+        for _ in range(40):
+            await send(journal, "x" * 10_000, address="telemetry")
+        await send(journal, "quiet", address="alarms")
+        source = source_of(journal)
+        streams = await source.streams()
+        await source.open({stream.identity: StreamState(None) for stream in streams}, STORE)
+        alarms = next(stream.identity for stream in streams if stream.address == "alarms")
+        source.fit(25_000)
+        for _ in range(4):
+            await source.read()
+        await send(journal, "fire", address="alarms")
+        first = await source.read()
+        assert first[0].stream == alarms
+        assert sum(batch.size for batch in first) <= 25_000
+        await source.close()
+
+
+async def test_backlogs_of_two_addresses_share_what_is_read(tmp_path: Path) -> None:
+    """By bytes: the address of small messages is not read as often as if each batch were a turn."""
+    async with opened(bridged(tmp_path)) as journal:
+        for _ in range(30):
+            await send(journal, "x" * 10_000, address="large")
+            await send(journal, "x" * 1_000, address="small")
+        source = source_of(journal, batch_bytes=1)
+        streams = await source.streams()
+        await source.open({stream.identity: StreamState(None) for stream in streams}, STORE)
+        source.fit(1)
+        counts: Counter[str] = Counter()
+        for _ in range(22):
+            counts.update(batch.stream for batch in await source.read())
+        assert sorted(counts.values()) == [2, 20]
+        await source.close()
+
+
+async def test_what_was_read_in_advance_is_cut_again_when_the_line_has_become_slow_or_fast(
+    tmp_path: Path,
+) -> None:
+    async with opened(bridged(tmp_path)) as journal:
+        for _ in range(4):
+            await journal.commit(Transaction([submission("x" * 1_000) for _ in range(50)]))
+        source = source_of(journal)
+        (stream,) = await source.streams()
+        await source.open({stream.identity: StreamState(None)}, STORE)
+        batches: list[Batch] = []
+        for most in (4_000, 4_100, 40_000, 5_000, 100_000, 1_000_000):
+            source.fit(most)
+            batches += await source.read()
+            assert batches[-1].size <= most
+        assert batches[0].from_ == 0
+        assert all(before.upto == after.from_ for before, after in pairwise(batches))
+        assert sum(batch.count for batch in batches) == 200
+        assert batches[2].size > 30_000
+        await source.close()

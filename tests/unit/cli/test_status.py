@@ -30,6 +30,19 @@ def test_what_was_sent_in_vain_is_told_where_there_is_any() -> None:
     assert shown == [plain, f"{plain} resent 60"]
 
 
+def test_what_limits_a_bridge_on_its_way_to_the_target_is_told() -> None:
+    line = {"bytes-per-second": 8_000, "round-trip-ms": 600}
+    limits = [("line", 600), ("window", None), ("source", 600), ("target", 600), (None, None)]
+    lines = [{**line, "limit": limit, "round-trip-ms": trip} for limit, trip in limits]
+    _, *shown = describe({"bridges": [{**BRIDGE, "sent": 12, "line": one} for one in [*lines, None]]})
+    plain = "bridge eu-to-us FAILED eu:orders -> us sent 12"
+    assert shown == [
+        f"{plain} limit line (8000 bytes/s, 600 ms)",
+        f"{plain} limit window (8000 bytes/s)",
+        *[plain] * 4,
+    ]
+
+
 def test_a_bridge_with_a_filter_says_from_the_start_how_many_messages_it_has_passed_over() -> None:
     counted = {"filtered": 0, "not-evaluated": 0}
     bridges = [

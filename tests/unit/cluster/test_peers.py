@@ -45,7 +45,8 @@ def test_a_link_greets_and_tries_again_as_its_connection_says() -> None:
     backoff = replace(options.backoff, chance=no_chance)
     assert [backoff.delay_ms(failures) for failures in (1, 2)] == [11, 12]
     assert (options.initial_connect_attempts, options.reconnect_attempts) == (13, 14)
-    assert options.confirmation_window_size == 17
+    assert options.confirmation_window_size == hello.window == 17
+    assert options.producer_window_size == 18
 
 
 def test_calls_and_links_to_a_peer_go_through_the_proxy_of_its_connector() -> None:

@@ -69,6 +69,16 @@ def test_a_batch_ends_where_the_next_block_does_not_fit() -> None:
     ]
 
 
+def test_no_more_batches_are_cut_than_are_asked_for() -> None:
+    """And where the last of them ends, the next cut begins."""
+    blocks = [stored(n * 4, [100] * 4) for n in range(5)]
+    cutter = cutter_of(250, 1000, stamp=True)
+    first = cutter.cut(STREAM, blocks, 0, most=3)
+    rest = cutter.cut(STREAM, blocks, first[-1].upto)
+    assert len(first) == 3
+    assert shape([*first, *rest]) == shape(cutter.cut(STREAM, blocks, 0))
+
+
 def test_gaps_in_the_sequence_are_covered_and_empty() -> None:
     blocks = [stored(10, [100] * 2), stored(20, [100] * 3)]
     (batch,) = cutter_of(1000, 1000, stamp=True).cut(STREAM, blocks, 5)

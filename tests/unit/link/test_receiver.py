@@ -21,6 +21,7 @@ from bridge.link.frames import (
     Ping,
     Pong,
     StreamOpened,
+    Welcome,
 )
 from bridge.link.machine import Ending, LinkState
 from bridge.link.receiver import Receiver
@@ -255,6 +256,32 @@ def test_credit_that_came_back_counts_again() -> None:
     receiver.delivered(0, stored(1))
     tell(receiver, frame(1, batch(1, 2)), frame(2, batch(2, 3, body=9 * KIB)))
     assert handed(receiver) == [1, 2]
+
+
+def test_credit_is_as_large_as_the_senders_window() -> None:
+    """A far line is filled: `confirmation-window-size` does what it says."""
+    receiver = open_receiver(room=LinkRoom(1024 * KIB), hello=msgspec.structs.replace(HELLO, window=64 * KIB))
+    tell(receiver, *(frame(number, batch(number, number + 1, body=20 * KIB)) for number in range(3)))
+    assert handed(receiver) == [0, 1, 2]
+
+
+def test_credit_is_never_larger_than_the_memory_of_all_links() -> None:
+    receiver = Receiver(IDENTITY, call_timeout_ms=30_000, now=at(0), room=LinkRoom(40 * KIB))
+    hello = msgspec.structs.replace(HELLO, window=64 * KIB)
+    tell(receiver, hello)
+    receiver.welcome(hello)
+    (welcome,) = (answer for answer in sent(receiver) if isinstance(answer, Welcome))
+    assert welcome.credit == 40 * KIB
+
+
+@pytest.mark.parametrize("window", [0, 5 * KIB])
+def test_credit_of_a_sender_with_a_small_window_is_the_nodes(window: int) -> None:
+    receiver = Receiver(IDENTITY, call_timeout_ms=30_000, now=at(0))
+    hello = msgspec.structs.replace(HELLO, window=window)
+    tell(receiver, hello)
+    receiver.welcome(hello)
+    (welcome,) = (answer for answer in sent(receiver) if isinstance(answer, Welcome))
+    assert welcome.credit == IDENTITY.credit
 
 
 def test_a_sender_above_its_credit_is_cut_off() -> None:

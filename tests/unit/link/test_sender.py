@@ -173,11 +173,14 @@ def test_batches_wait_for_credit_and_leave_with_it() -> None:
     for position in range(12):
         sender.deliver([batch(position, position + 1, body=KIB)])
     # Credit is 10 KiB, and each batch has a few bytes more than 1 KiB.
+    lacks_credit = [sender.lacks_credit]
     assert numbers(sent(sender)) == list(range(9))
+    lacks_credit.append(sender.lacks_credit)
     tell(sender, receipt_frame(stored(1), 0))
     assert sent(sender) == [], "a receipt is no credit"
-    tell(sender, Credit(2 * KIB))
-    assert numbers(sent(sender)) == [9, 10]
+    tell(sender, Credit(4 * KIB))
+    assert numbers(sent(sender)) == [9, 10, 11]
+    assert [*lacks_credit, sender.lacks_credit] == [False, True, False]
 
 
 def test_a_batch_above_the_whole_credit_leaves_when_nothing_is_in_flight() -> None:

@@ -148,6 +148,8 @@ SHOWN: Final[dict[str, dict[str, str]]] = {
         "test_an_address_made_at_the_target_has_the_bridges_routing_type",
         "concurrency": "acceptance/test_transformers.py::"
         "test_calls_side_by_side_keep_the_order_of_keys_and_messages_through_kills",
+        "priority": "unit/relay/test_shared_lines.py::"
+        "test_bridge_with_a_lower_priority_sends_one_small_batch_at_a_time_meanwhile",
         "retry-interval max-retry-interval": "unit/relay/test_relay.py::"
         "test_a_first_start_tries_at_once_and_then_waits_longer_each_time_up_to_the_cap",
         "retry-interval-multiplier": "unit/relay/test_backoff.py::test_each_wait_is_multiplied_up_to_the_cap",
@@ -254,6 +256,7 @@ TAKEN: Final = {
     "transformer-properties": ("{ a = 1 }", ()),  # without a transformer
     "routing-type": ('"ANYCAST"', set(PAIRS) - TO_KAFKA),
     "concurrency": ("2", PAIRS),
+    "priority": ("9", PAIRS),
     "retry-interval": ("5", PAIRS),
     "retry-interval-multiplier": ("2.0", PAIRS),
     "max-retry-interval": ("5000", PAIRS),
