@@ -137,6 +137,12 @@ class TooBusy(BridgeError):
     code, status = "TOO_BUSY", 503
 
 
+class BodyNotKept(BridgeError):
+    """The beginning of a large body, with which a sender wants to go on, is not here any more."""
+
+    code, status = "BODY_NOT_KEPT", 409
+
+
 @dataclass(eq=False)
 class Stopping(BridgeError):
     """The node is stopping, or hands its messages over to another one."""

@@ -44,6 +44,7 @@ from bridge.journal.sqlite.outbox_lines import read_lines
 from bridge.journal.sqlite.pages import PageSize, check_count
 from bridge.journal.sqlite.reading_threads import Readers, readable
 from bridge.journal.sqlite.shared_names import bridge_lags
+from bridge.journal.unfinished import UnfinishedBodies
 from bridge.journal.uploads import BodyUpload, Uploads
 from bridge.journal.values.options import INBOX_BYTES, JournalOptions
 from bridge.journal.values.store import (
@@ -92,6 +93,8 @@ class Journal:
         self._readers = Readers(options.directory / FILE_NAME, self._damage)
         self._writer: Writer
         self._uploads: Uploads
+        #: Large bodies that bridges bring.
+        self.unfinished: UnfinishedBodies
         self.read = self._readers.run
 
     @classmethod
@@ -124,6 +127,7 @@ class Journal:
         self.identity = prepared.identity
         self.views.merge(everything(prepared.state))
         self._uploads = Uploads(self.send, prepared.next_large_id)
+        self.unfinished = UnfinishedBodies(self._uploads, self.clock)
         self._writer = Writer(
             prepared, self.options, self.clock, room, self._readers.let_end, self._damage, self._notify
         )
@@ -137,6 +141,7 @@ class Journal:
         if self._closed:
             return
         self._closed = True
+        self.unfinished.close()
         await asyncio.to_thread(self._writer.stop)
         await asyncio.to_thread(
             self._readers.close

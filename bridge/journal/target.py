@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from bridge.errors import (
@@ -22,7 +23,7 @@ from bridge.journal.rules.arrivals import Came
 from bridge.journal.rules.commands import DeliverCommand, OpenCommand, WriteCommand
 from bridge.journal.rules.owners import THIS_NODE, Caller
 from bridge.journal.sqlite.known_messages import read_present
-from bridge.journal.uploads import BodyUpload
+from bridge.journal.unfinished import BodyPlace, BridgeUpload
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.addresses import check_name
 from bridge.messages.batch import Batch
@@ -105,7 +106,9 @@ class JournalTarget:
         for stream, state in zip(streams, states, strict=True):
             identity = stream.identity
             self._open[identity] = _Open(stream, state, stream.kind)
-            answer[identity] = state
+            owner = self._caller.owns(identity)
+            bodies = await self._journal.unfinished.kept(owner, self._bridge, identity, state.next or 0)
+            answer[identity] = replace(state, bodies=tuple(bodies)) if bodies else state
         self._closed.clear()
         return Opened(self._journal.store, answer)
 
@@ -122,13 +125,15 @@ class JournalTarget:
             receipts: list[Receipt] = await self._answers([self._send(batch, present) for batch in batches])
         return receipts
 
-    def upload(self, stream: str, size: int) -> BodyUpload:
+    def upload(self, stream: str, position: int, size: int, start: int) -> BridgeUpload:
         """As `bridge.relay.ports.ChunkTarget.upload`."""
         opened = self._open.get(stream)
         if opened is None:
             raise TargetUnavailable(f"{stream} is not open", key="stream", found=stream)
         address = "" if self._places else opened.stream.target_address
-        return self._journal.upload_of_bridge(address, size, BLOCKED_MS)
+        place = BodyPlace(self._caller.owns(stream), self._bridge, stream, position)
+        begin = partial(self._journal.upload_of_bridge, address, size, BLOCKED_MS)
+        return self._journal.unfinished.begin(place, size, start, begin)
 
     async def lost(self) -> None:
         """Wait until `close`: no connection lies between this target and its journal.

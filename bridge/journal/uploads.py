@@ -84,6 +84,12 @@ class BodyUpload:
         """The body that has come so far."""
         return KeptBody(self._large_id, LargeBody(self._size, self._digest.digest()))
 
+    def digest_with(self, tail: bytes) -> bytes:
+        """The digest of the body that has come so far, and of bytes behind it."""
+        digest = self._digest.copy()
+        digest.update(tail)
+        return digest.digest()
+
     async def add(self, chunk: bytes) -> None:
         """Store the next chunk, which is not empty; returns when it is durable.
 

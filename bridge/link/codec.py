@@ -22,6 +22,7 @@ from bridge.link.frames import (
     Ping,
     Pong,
     ReceiptFrame,
+    StopBody,
     StreamOpened,
     Welcome,
     name_of,
@@ -96,12 +97,13 @@ LIMITS: Final[Mapping[type[Frame], Mapping[str, Limit]]] = {
         "block_checksum": _CHECKSUM,
     },
     BodyFrame: {
-        "number": _NUMBER,
         "index": _INDEX,
         "position": _POSITION,
         "size": Limit(1, limits.NUMBER_MOST),
-        "chunk": Limit(1, CHUNK_BYTES),
+        "start": _NUMBER,
+        "piece": Limit(0, CHUNK_BYTES),
     },
+    StopBody: {"index": _INDEX, "position": _POSITION, "reason": _TEXT},
     ReceiptFrame: {
         "number": _NUMBER,
         "next": _POSITION,

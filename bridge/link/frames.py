@@ -141,6 +141,8 @@ class StreamOpened(Frame, frozen=True, tag="OPENED"):
     epoch: int = 0
     #: Of a stream never seen: others of this bridge and source are remembered.
     has_run: bool = False
+    #: What is kept of large bodies: position, bytes of the whole, bytes kept, and their BLAKE2b.
+    bodies: Annotated[tuple[tuple[int, int, int, bytes], ...], Meta(max_length=limits.BODIES_MOST)] = ()
 
 
 class BatchFrame(Frame, frozen=True, tag="BATCH"):
@@ -174,16 +176,26 @@ class BatchFrame(Frame, frozen=True, tag="BATCH"):
 
 
 class BodyFrame(Frame, frozen=True, tag="BODY"):
-    """A chunk of the large body of the one message of the next BATCH."""
+    """A piece of the large body of the one message of the stream's next BATCH."""
 
-    #: Of that BATCH.
-    number: int
     index: int
     #: Position of the message.
     position: int
-    #: Bytes of the whole body.
+    #: Bytes of the whole body, and of it before this piece.
     size: int
-    chunk: bytes
+    start: int
+    piece: bytes
+
+
+class StopBody(Frame, frozen=True, tag="STOP_BODY"):
+    """The receiver's word on a message before its BATCH has come: it takes no more of its large body."""
+
+    index: int
+    #: Position of the message.
+    position: int
+    #: REFUSED or NOT_NOW.
+    verdict: Verdict
+    reason: str = ""
 
 
 class ReceiptFrame(Frame, frozen=True, tag="RECEIPT"):
@@ -244,6 +256,7 @@ AnyFrame = (
     | StreamOpened
     | BatchFrame
     | BodyFrame
+    | StopBody
     | ReceiptFrame
     | Credit
     | Ping

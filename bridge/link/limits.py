@@ -31,6 +31,8 @@ STREAM_MOST: Final = 1 * KIB
 PATH_MOST: Final = 64
 #: Entries of WELCOME's `inherited`.
 INHERITED_MOST: Final = 64
+#: Entries of OPENED's `bodies`: a stream has one large body on its way at a time, and few that wait.
+BODIES_MOST: Final = 16
 #: Characters of a receipt's reason and of a close's detail; longer ones are cut short.
 TEXT_MOST: Final = 1 * KIB
 #: Characters of a close's code.

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from bridge.errors import AddressFull, AddressNotFound, BridgeError, DiskFull, MessageTooLarge, TooBusy
+from bridge.errors import (
+    AddressFull,
+    AddressNotFound,
+    BodyNotKept,
+    BridgeError,
+    DiskFull,
+    MessageTooLarge,
+    TooBusy,
+)
 from bridge.link.correspondent import Correspondence, LinkEnd
 from bridge.link.driver import Driver, Socket, named
 from bridge.link.frames import Hello
 from bridge.link.machine import Noticed
 from bridge.link.receiver import Receiver
-from bridge.link.receiving import BodyEnded, ChunkArrived, Delivering, Event, Greeted, Opening
+from bridge.link.receiving import BodyEnded, Delivering, Event, Greeted, Opening, PieceArrived
 from bridge.messages.batch import Batch
-from bridge.relay.ports import ChunkTarget, Receipt, Target, Upload
+from bridge.messages.message import CHUNK_BYTES
+from bridge.relay.ports import ChunkTarget, Receipt, ResumableUpload, Target
 from bridge.runtime.clock import Clock
 from bridge.runtime.fault_injection import crash_point
 from dedup.verdict import Verdict
@@ -40,10 +49,10 @@ class LinkServer:
         self._to_open: list[Opening] = []
         self._opener: asyncio.Task[None] | None = None
         self._deliveries: set[asyncio.Task[None]] = set()
-        #: Large bodies that come, by the number of their batch; None: it was refused.
-        self._bodies: dict[int, Upload | None] = {}
-        #: Chunks that are not stored yet, and the task that stores them, one after the other.
-        self._chunks: deque[ChunkArrived] = deque()
+        #: Large bodies that come, by their number.
+        self._bodies: dict[int, ResumableUpload] = {}
+        #: Pieces that are not stored yet, and the task that stores them, one after the other.
+        self._pieces: deque[PieceArrived] = deque()
         self._storer: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
@@ -72,9 +81,10 @@ class LinkServer:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._chunks.clear()  # whatever still refers to this link
-        for number in tuple(self._bodies):
-            self._end_body(number)
+        self._pieces.clear()  # whatever still refers to this link
+        for upload in self._bodies.values():
+            upload.set_aside()
+        self._bodies.clear()
 
     def _on_change(self) -> None:
         for event in self._machine.take_events():
@@ -88,17 +98,17 @@ class LinkServer:
                 self._to_open.append(event)
                 if self._opener is None:
                     self._opener = asyncio.create_task(self._open())
-            case Delivering(number, batch):
+            case Delivering(number, batch, body):
                 # Tasks begin in the order in which they are made: the target's calls are in order.
-                task = asyncio.create_task(self._deliver(number, batch))
+                task = asyncio.create_task(self._deliver(number, batch, body))
                 self._deliveries.add(task)
                 task.add_done_callback(self._deliveries.discard)
-            case ChunkArrived():
-                self._chunks.append(event)
+            case PieceArrived():
+                self._pieces.append(event)
                 if self._storer is None:
-                    self._storer = asyncio.create_task(self._store_chunks())
-            case BodyEnded(number):
-                self._end_body(number)
+                    self._storer = asyncio.create_task(self._store_pieces())
+            case BodyEnded(body, may_come_again):
+                self._end_body(body, may_come_again=may_come_again)
             case Noticed(body):
                 self._correspondence.noticed(body)
 
@@ -129,12 +139,13 @@ class LinkServer:
         finally:
             self._opener = None
 
-    async def _store_chunks(self) -> None:
+    async def _store_pieces(self) -> None:
         try:
-            while self._chunks:
-                arrived = self._chunks.popleft()
-                await self._store_chunk(arrived)
-                self._machine.chunk_stored(arrived.number, len(arrived.chunk))
+            while self._pieces:
+                pieces = self._next_pieces()
+                await self._store(pieces)
+                for piece in pieces:
+                    self._machine.piece_stored(piece.body, len(piece.piece))
                 self._driver.wake()
         except Exception as error:  # noqa: BLE001 - as above
             self._machine.fail(self._named(error))
@@ -142,38 +153,58 @@ class LinkServer:
         finally:
             self._storer = None
 
-    async def _store_chunk(self, arrived: ChunkArrived) -> None:
-        """Store a chunk, unless its body was refused. Raises: BridgeError: it may be stored, or not."""
-        if arrived.number not in self._bodies:
-            assert isinstance(self._target, ChunkTarget), "WELCOME says that this node takes large bodies"
-            self._bodies[arrived.number] = self._target.upload(arrived.stream.identity, arrived.size)
-        upload = self._bodies[arrived.number]
+    def _next_pieces(self) -> Sequence[PieceArrived]:
+        """The pieces of one body that come next, as many as have come and fit into one chunk."""
+        first = self._pieces.popleft()
+        found, size = [first], len(first.piece)
+        while self._pieces and self._pieces[0].body == first.body:
+            size += len(self._pieces[0].piece)
+            if size > CHUNK_BYTES:
+                break
+            found.append(self._pieces.popleft())
+        return found
+
+    async def _store(self, pieces: Sequence[PieceArrived]) -> None:
+        """Store pieces of a body that follow each other, unless the body has ended.
+
+        Raises: BridgeError: they may be stored, or not.
+        """
+        first = pieces[0]
+        try:
+            if first.is_first:
+                assert isinstance(self._target, ChunkTarget), "WELCOME says that this node takes large bodies"
+                self._bodies[first.body] = self._target.upload(
+                    first.stream.identity, first.position, first.size, first.start
+                )
+            upload = self._bodies.get(first.body)
+            piece = b"".join(one.piece for one in pieces)
+            if upload is not None:
+                await upload.add(piece)
+                crash_point("link.chunk-stored")
+        except MessageTooLarge as error:
+            self._refuse_body(first.body, Verdict.REFUSED, error)
+        except (AddressFull, AddressNotFound, BodyNotKept, DiskFull, TooBusy) as error:
+            self._refuse_body(first.body, Verdict.NOT_NOW, error)
+
+    def _refuse_body(self, body: int, verdict: Verdict, error: BridgeError) -> None:
+        self._end_body(body, may_come_again=False)
+        self._machine.body_refused(body, verdict, f"{error.code}: {error.detail}")
+
+    def _end_body(self, body: int, *, may_come_again: bool) -> None:
+        """Let go of a large body: a message has it by now, or none will on this link."""
+        upload = self._bodies.pop(body, None)
         if upload is None:
             return
-        try:
-            await upload.add(arrived.chunk)
-            crash_point("link.chunk-stored")
-        except MessageTooLarge as error:
-            self._refuse_body(arrived.number, Verdict.REFUSED, error)
-        except (AddressFull, AddressNotFound, DiskFull, TooBusy) as error:
-            self._refuse_body(arrived.number, Verdict.NOT_NOW, error)
-
-    def _refuse_body(self, number: int, verdict: Verdict, error: BridgeError) -> None:
-        self._end_body(number)
-        self._bodies[number] = None
-        self._machine.body_refused(number, verdict, f"{error.code}: {error.detail}")
-
-    def _end_body(self, number: int) -> None:
-        """Let go of a large body: a message has it by now, or none will."""
-        upload = self._bodies.pop(number, None)
-        if upload is not None:
+        if may_come_again:
+            upload.set_aside()
+        else:
             upload.give_up()
 
-    async def _deliver(self, number: int, batch: Batch) -> None:
+    async def _deliver(self, number: int, batch: Batch, body: int | None) -> None:
         assert self._target is not None
-        if (upload := self._bodies.get(number)) is not None:
+        if body is not None:
             assert batch.block is not None
-            batch = replace(batch, block=replace(batch.block, large=upload.kept))
+            batch = replace(batch, block=replace(batch.block, large=self._bodies[body].kept))
         outcome: Receipt | BridgeError
         try:
             (outcome,) = await self._target.deliver((batch,))

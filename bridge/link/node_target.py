@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from bridge.errors import TargetUnavailable
+from bridge.link.body_pace import BodyPace
 from bridge.link.codec import check
 from bridge.link.correspondent import Correspondence, Correspondent
 from bridge.link.driver import Driver, Socket, named, now
@@ -57,6 +58,7 @@ class NodeTarget:
         self._clock = clock or SystemClock()
         self._correspondent = correspondent
         self._link: _Link | None = None
+        self._pace = BodyPace()
         self._connecting = asyncio.Lock()
         #: Counts calls of `close`: a connection made meanwhile is not kept.
         self._closes = 0
@@ -101,7 +103,8 @@ class NodeTarget:
         return replace(await link.open(streams), inherited=inherited)
 
     async def deliver(self, batches: Sequence[Batch]) -> Sequence[Receipt]:
-        """A receipt for each batch, in order. Calls may overlap; they take effect in call order.
+        """A receipt for each batch, in order. Calls may overlap; those of one stream take effect in call
+        order. A large body lets batches of other streams pass.
 
         Raises:
             TargetUnavailable: the link is dead, or the stream is not open on it; also as OutOfSequence
@@ -137,7 +140,9 @@ class NodeTarget:
             self._link = None
         closes = self._closes
         socket = await connect(self._endpoint, self._call_timeout_ms)
-        sender = Sender(self._hello, call_timeout_ms=self._call_timeout_ms, now=now(self._clock))
+        sender = Sender(
+            self._hello, call_timeout_ms=self._call_timeout_ms, now=now(self._clock), pace=self._pace
+        )
         link = _Link(socket, sender, self._clock, self._hello.bridge, self._correspondent, self._read_chunk)
         try:
             await link.greeted()
@@ -191,9 +196,9 @@ class _Link:
             assert self._read_chunk is not None, f"{self._bridge}: no source of large bodies"
             chunk = await self._read_chunk(wanted.kept, wanted.chunk)
         except Exception as error:  # noqa: BLE001 - whatever it is, the batch must not wait for it
-            self.machine.chunk_lost(wanted.number, named(error, self._bridge, "sending"))
+            self.machine.chunk_lost(wanted.body, named(error, self._bridge, "sending"))
         else:
-            self.machine.chunk_read(wanted.number, chunk)
+            self.machine.chunk_read(wanted.body, chunk)
         self._driver.wake()
 
     @property

@@ -35,7 +35,8 @@ class _Open:
 @dataclass(slots=True)
 class _Call:
     missing: int
-    receipts: list[Receipt] = field(default_factory=list)
+    #: By the place of their batch in the call.
+    receipts: dict[int, Receipt] = field(default_factory=dict)
 
 
 class PendingRequests:
@@ -96,15 +97,15 @@ class PendingRequests:
         del self._opens[ticket]
         return Answered(ticket, Opened(self._store, waiting.streams))
 
-    def receipt(self, ticket: int, receipt: Receipt) -> Answered | None:
-        """The next receipt of a ticket; the answer where it was the last."""
+    def receipt(self, ticket: int, place: int, receipt: Receipt) -> Answered | None:
+        """The receipt of the batch at this place of a ticket; the answer where no other is missing."""
         waiting = self._calls[ticket]
-        waiting.receipts.append(receipt)
+        waiting.receipts[place] = receipt
         waiting.missing -= 1
         if waiting.missing:
             return None
         del self._calls[ticket]
-        return Answered(ticket, tuple(waiting.receipts))
+        return Answered(ticket, tuple(waiting.receipts[one] for one in sorted(waiting.receipts)))
 
     def clear(self) -> None:
         """Drop all tickets: they will not be answered."""

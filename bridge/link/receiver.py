@@ -25,6 +25,7 @@ from bridge.link.frames import (
     OpenStream,
     Ping,
     Pong,
+    StopBody,
     StreamOpened,
     clipped,
     name_of,
@@ -32,12 +33,12 @@ from bridge.link.frames import (
 from bridge.link.machine import HALTED_REASON, TAKEN, LinkState, Machine, Now, StreamGate
 from bridge.link.receiving import (
     BodyEnded,
-    ChunkArrived,
     Delivering,
     Event,
     Greeted,
     NodeIdentity,
     Opening,
+    PieceArrived,
     ReceivedBatch,
     ReceivedBody,
     ReceivedStream,
@@ -77,10 +78,9 @@ class Receiver(Machine[Event]):
         self._credit = self._whole_credit = identity.credit
         self._returned = 0
         self._step = 1
-        #: The batch whose large body comes; None: none does.
-        self._arriving: ReceivedBatch | None = None
-        #: A batch was answered while its body came: what still comes of it is dropped.
-        self._drops = False
+        #: The large body that comes; None: none does. Counts those of the link.
+        self._incoming: ReceivedBody | None = None
+        self._bodies = 0
         #: Bytes that the unanswered batches take in memory; and the number of OPENs that are not answered.
         self._buffered = 0
         self._opens = 0
@@ -144,8 +144,10 @@ class Receiver(Machine[Event]):
         if stream.opens == 0:
             stream.gate, stream.next = StreamGate.OPEN, state.next or 0
         run = clipped(state.run, limits.RUN_MOST)
+        bodies = tuple((one.position, one.size, one.kept, one.digest) for one in state.bodies)
+        bodies = bodies[: limits.BODIES_MOST]
         self._controls.append(
-            StreamOpened(index, state.next, run, state.checksum, state.epoch, state.has_run)
+            StreamOpened(index, state.next, run, state.checksum, state.epoch, state.has_run, bodies)
         )
 
     def delivered(self, number: int, outcome: Receipt | BridgeError) -> None:
@@ -160,39 +162,60 @@ class Receiver(Machine[Event]):
         self._hand_over()
         self._close_if_stopped()
 
-    def chunk_stored(self, number: int, size: int) -> None:
-        """Take note that a chunk of so many bytes, which a `ChunkArrived` named, is held no more."""
+    def piece_stored(self, body: int, size: int) -> None:
+        """Take note that a piece of so many bytes, which a `PieceArrived` named, is held no more."""
         if self.state is LinkState.CLOSED:
             return
-        self._buffered -= size
-        self._room.give(size)
+        self._hold(-size - limits.ENTRY_BYTES)
         self._grant(size, at_once=True)
-        delivery = self._unanswered.get(number)
-        if delivery is not None and delivery.body is not None:
-            delivery.body.unstored -= size
+        found = self._body(body)
+        if found is not None:
+            found.unstored -= 1
             self._hand_over()
 
-    def body_refused(self, number: int, verdict: Verdict, reason: str) -> None:
-        """Answer a batch because its large body cannot be stored, whether or not all of that has come."""
-        delivery = self._unanswered.get(number)
-        if self.state is LinkState.CLOSED or delivery is None or delivery.stage is Stage.DONE:
+    def body_refused(self, body: int, verdict: Verdict, reason: str) -> None:
+        """Answer the message of a large body that cannot be stored, whether or not all of that has come."""
+        found = self._body(body)
+        if self.state is not LinkState.OPEN or found is None:
             return
-        assert delivery.body is not None, f"batch {number} has no large body"
-        stream = delivery.stream
-        position = delivery.body.position if verdict is Verdict.REFUSED else None
-        receipt = Receipt(stream.stream.identity, verdict, stream.next, position, reason)
-        if delivery.stage is Stage.WAITING:
-            self._waiting.remove(delivery)
-        self._end_early(delivery, receipt)
+        stream = found.stream
+        delivery = next((one for one in self._waiting if one.body is found), None)
+        if delivery is None:
+            self._controls.append(StopBody(stream.index, found.position, verdict, clipped(reason)))
+            self._halt(stream)
+            return
+        position = found.position if verdict is Verdict.REFUSED else None
+        delivery.outcome = Receipt(stream.stream.identity, verdict, stream.next, position, reason)
+        delivery.stage = Stage.DONE
+        self._waiting.remove(delivery)
         self._answer()
         self._hand_over()
 
-    def _end_early(self, delivery: ReceivedBatch, outcome: Receipt | None) -> None:
-        """Let the batch be answered: of what still comes of it nothing is kept."""
-        if delivery.stage is Stage.ARRIVING:
-            self._arriving, self._drops = None, True
-            self._numbers += 1
-        delivery.stage, delivery.outcome = Stage.DONE, outcome
+    def _body(self, number: int) -> ReceivedBody | None:
+        """The large body that comes, or waits for its last pieces to be stored; None: it has ended."""
+        if self._incoming is not None and self._incoming.number == number:
+            return self._incoming
+        bodies = (delivery.body for delivery in self._waiting)
+        return next((body for body in bodies if body is not None and body.number == number), None)
+
+    def _halt(self, stream: ReceivedStream) -> None:
+        """Take no more of the stream until it is opened again."""
+        stream.gate = StreamGate.HALTED
+        self._leave_body_of(stream)
+
+    def _leave_body_of(self, stream: ReceivedStream) -> None:
+        """Let go of the large body that comes of the stream: it may come again."""
+        if self._incoming is not None and self._incoming.stream is stream:
+            self._events.append(BodyEnded(self._incoming.number, may_come_again=True))
+            self._incoming = None
+
+    def _hold(self, size: int) -> None:
+        """Count bytes that the link holds in memory, or holds no more."""
+        self._buffered += size
+        if size > 0:
+            self._room.take(size)
+        else:
+            self._room.give(-size)
 
     def stop(self, reason: str) -> None:
         """Answer the batches at the target, take no more, then close with STOPPING and the reason."""
@@ -266,72 +289,70 @@ class Receiver(Machine[Event]):
         if len(asked.run) > limits.NAME_MOST and asked.kind is not StreamKind.DEAD_LETTERS:
             raise BrokenFrame(f"OPEN.run: length 0 to {limits.NAME_MOST}; found {len(asked.run)}")
         stream.stream = asked
+        self._leave_body_of(stream)
         stream.deferred += 1
         self._opens += 1
         self._open_if_answered(stream)
 
     def _on_batch(self, frame: BatchFrame, _now: Now) -> None:
-        if self._drops and frame.number == self._numbers - 1:
-            self._drops = False
-            self._drop(len(frame.body) + sum(len(value) for _, value in frame.ids))
-            return
         if frame.number != self._numbers:
             raise BrokenFrame(f"BATCH.number: expected {self._numbers}; found {frame.number}")
         stream = self._stream_of(frame)
         batch = batch_frames.to_batch(frame, stream.stream.identity)
-        delivery = self._arriving
-        self._check_flow(batch.size, of_body=delivery is not None)
-        if delivery is None:
-            self._check_unanswered()
+        body = self._incoming
+        if body is not None and body.stream is not stream:
+            body = None
+        self._check_flow(batch.size, of_body=body is not None)
+        self._check_unanswered()
+        if body is not None:
+            body.check(batch)
+            self._incoming = None
         self._numbers += 1
         self._credit -= batch.size
         buffered = batch_frames.buffered_bytes(frame, self._frame_bytes)
-        self._buffered += buffered
-        self._room.take(buffered)
-        if delivery is None:
-            stream.unanswered += 1
-            delivery = ReceivedBatch(frame.number, stream, batch, buffered)
-            self._unanswered[frame.number] = delivery
-        else:
-            delivery.complete(stream, batch, buffered)
-        self._arriving, self._drops = None, False
+        self._hold(buffered)
+        stream.unanswered += 1
+        delivery = ReceivedBatch(frame.number, stream, batch, buffered, body=body)
+        self._unanswered[frame.number] = delivery
         self._waiting.append(delivery)
         self._hand_over()
 
     def _on_body(self, frame: BodyFrame, _now: Now) -> None:
-        if self._drops and frame.number == self._numbers - 1:
-            self._drop(len(frame.chunk))
-            return
-        if frame.number != self._numbers:
-            raise BrokenFrame(f"BODY.number: expected {self._numbers}; found {frame.number}")
-        self._check_flow(len(frame.chunk), of_body=True)
-        delivery = self._arriving or self._begin_body(frame)
-        body = delivery.body
-        assert body is not None
-        body.add(frame, delivery.stream.index)
-        self._credit -= len(frame.chunk)
-        if delivery.stream.gate is StreamGate.HALTED:
-            self._end_early(delivery, None)
-            self._answer()
-            self._grant(len(frame.chunk), at_once=True)
-            return
-        body.unstored += len(frame.chunk)
-        self._buffered += len(frame.chunk)
-        self._room.take(len(frame.chunk))
-        self._events.append(ChunkArrived(frame.number, delivery.stream.stream, body.size, frame.chunk))
-
-    def _begin_body(self, frame: BodyFrame) -> ReceivedBatch:
-        """The batch whose large body begins with this frame. Raises: BrokenFrame."""
+        self._check_flow(len(frame.piece), of_body=True)
         stream = self._stream_of(frame)
+        self._credit -= len(frame.piece)
+        if stream.gate is StreamGate.HALTED:
+            # The sender has been told, and opens the stream again.
+            self._grant(len(frame.piece), at_once=True)
+            return
+        body = self._incoming
+        is_first = body is None
+        if body is None:
+            body = self._incoming = self._begin_body(frame, stream)
+        elif not frame.piece:
+            raise BrokenFrame("BODY.piece: only the first one of a body may be empty")
+        body.add(frame)
+        self._hold(len(frame.piece) + limits.ENTRY_BYTES)
+        self._events.append(
+            PieceArrived(
+                body.number,
+                stream.stream,
+                body.position,
+                body.size,
+                frame.start,
+                frame.piece,
+                is_first,
+            )
+        )
+
+    def _begin_body(self, frame: BodyFrame, stream: ReceivedStream) -> ReceivedBody:
+        """The large body that begins with this frame. Raises: BrokenFrame."""
         if frame.size > (most := self._identity.max_body_size):
             raise BrokenFrame(f"BODY.size: at most {most}; found {frame.size}")
-        self._check_unanswered()
-        body = ReceivedBody(frame.position, frame.size)
-        self._arriving = ReceivedBatch(frame.number, stream, None, 0, Stage.ARRIVING, body)
-        self._unanswered[frame.number] = self._arriving
-        stream.unanswered += 1
-        self._drops = False
-        return self._arriving
+        if not frame.piece and frame.start != frame.size:
+            raise BrokenFrame(f"BODY.piece: bytes expected from {frame.start} of {frame.size} on; found none")
+        self._bodies += 1
+        return ReceivedBody(self._bodies, stream, frame.position, frame.size, frame.start)
 
     def _stream_of(self, frame: BatchFrame | BodyFrame) -> ReceivedStream:
         """The stream of the frame. Raises: BrokenFrame: there is none, or it has no OPENED yet."""
@@ -339,13 +360,8 @@ class Receiver(Machine[Event]):
             raise BrokenFrame(f"{name_of(frame)}.index: below {most} expected; found {frame.index}")
         stream = self._streams[frame.index]
         if stream.deferred or stream.gate is StreamGate.OPENING:
-            raise BrokenFrame(f"{name_of(frame)} {frame.number} of stream {frame.index} before its OPENED")
+            raise BrokenFrame(f"{name_of(frame)} of stream {frame.index} before its OPENED")
         return stream
-
-    def _drop(self, size: int) -> None:
-        """Give the credit back at once of what comes of a batch that has been answered."""
-        self._credit -= size
-        self._grant(size, at_once=True)
 
     def _ignore(self, _frame: Frame, _now: Now) -> None:
         """Ignore a frame that came too late: the sender is told STOPPING, and opens elsewhere or later."""
@@ -377,8 +393,8 @@ class Receiver(Machine[Event]):
             else:
                 delivery.stage = Stage.HANDED
                 self._handed += 1
-                assert delivery.batch is not None, f"batch {delivery.number} has not come"
-                self._events.append(Delivering(delivery.number, delivery.batch))
+                number = None if body is None else body.number
+                self._events.append(Delivering(delivery.number, delivery.batch, number))
 
     def _answer(self) -> None:
         """Send the receipts that are next in order."""
@@ -393,16 +409,15 @@ class Receiver(Machine[Event]):
             stream = delivery.stream
             stream.next = outcome.next
             if outcome.verdict not in TAKEN:
-                stream.gate = StreamGate.HALTED
+                self._halt(stream)
             del self._unanswered[delivery.number]
-            self._buffered -= delivery.buffered
-            self._room.give(delivery.buffered)
+            self._hold(-delivery.buffered)
             stream.unanswered -= 1
             self._controls.append(batch_frames.receipt_frame(outcome, delivery.number))
             if delivery.body is not None:
-                self._events.append(BodyEnded(delivery.number))
-            if delivery.batch is not None:
-                self._grant(delivery.batch.size)
+                again = outcome.verdict is Verdict.NOT_NOW
+                self._events.append(BodyEnded(delivery.body.number, may_come_again=again))
+            self._grant(delivery.batch.size)
             self._open_if_answered(stream)
 
     def _judged(self, delivery: ReceivedBatch) -> Receipt | BridgeError:

@@ -67,30 +67,39 @@ class Delivering:
 
     number: int
     batch: Batch
+    #: The large body of its one message; None: it has none.
+    body: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkArrived:
-    """Store the chunk, after those that came before it; then call `Receiver.chunk_stored`, or
+class PieceArrived:
+    """Store the piece, after those that came before it; then call `Receiver.piece_stored`, or
     `Receiver.body_refused`.
     """
 
-    #: The number of the batch whose one message has the body.
-    number: int
+    #: Counts the bodies of the link: which one it is of.
+    body: int
     stream: Stream
-    #: Bytes of the whole body.
+    #: Position of its message.
+    position: int
+    #: Bytes of the whole body, and of it before this piece.
     size: int
-    chunk: bytes
+    start: int
+    piece: bytes
+    #: It is the first that has come of the body; it is empty where all of the body is kept.
+    is_first: bool
 
 
 @dataclass(frozen=True, slots=True)
 class BodyEnded:
-    """No more comes of the body of this batch, which has been answered: let go of it."""
+    """No more comes of this body: let go of it."""
 
-    number: int
+    body: int
+    #: It may come again: its message has not been taken, and not been refused.
+    may_come_again: bool
 
 
-Event = Greeted | Opening | Delivering | ChunkArrived | BodyEnded
+Event = Greeted | Opening | Delivering | PieceArrived | BodyEnded
 
 
 @dataclass(slots=True)
@@ -114,8 +123,6 @@ class ReceivedStream:
 class Stage(Enum):
     """The stage that a batch has reached."""
 
-    #: Its large body comes.
-    ARRIVING = "arriving"
     WAITING = "waiting"
     #: At the target.
     HANDED = "handed"
@@ -124,22 +131,36 @@ class Stage(Enum):
 
 @dataclass(slots=True)
 class ReceivedBody:
-    """The large body of a batch's one message, as it comes."""
+    """A large body as it comes, before the batch of its message."""
 
+    #: Counts the bodies of the link.
+    number: int
+    stream: ReceivedStream
     #: Position of the message.
     position: int
-    #: Bytes of the whole, those that have come, and those of them that are not stored yet.
+    #: Bytes of the whole; those that have come, on this link or before; pieces that are not stored yet.
     size: int
-    came: int = 0
+    came: int
     unstored: int = 0
 
-    def add(self, frame: BodyFrame, index: int) -> None:
-        """Count a chunk that has come, of the stream with this index. Raises: BrokenFrame."""
-        if (frame.index, frame.position, frame.size) != (index, self.position, self.size):
-            raise BrokenFrame(f"BODY {frame.number}: its fields differ from those of its first frame")
-        self.came += len(frame.chunk)
+    def add(self, frame: BodyFrame) -> None:
+        """Count a piece that has come. Raises: BrokenFrame."""
+        found = (frame.index, frame.position, frame.size, frame.start)
+        expected = (self.stream.index, self.position, self.size, self.came)
+        if found != expected:
+            fields = "index, position, size and start"
+            raise BrokenFrame(f"BODY: expected {fields} {expected}; found {found}")
+        self.came += len(frame.piece)
+        self.unstored += 1
         if self.came > self.size:
-            raise BrokenFrame(f"BODY {frame.number}: a body of {self.size} bytes; found {self.came}")
+            raise BrokenFrame(f"BODY: a body of {self.size} bytes; found {self.came}")
+
+    def check(self, batch: Batch) -> None:
+        """Check that the batch is that of this body, all of which has come. Raises: BrokenFrame."""
+        if list(batch.runs) != [(self.position, self.position)]:
+            raise BrokenFrame(f"BATCH: expected the message at {self.position} of the BODY before it")
+        if self.came != self.size:
+            raise BrokenFrame(f"BATCH: a body of {self.size} bytes; found {self.came}")
 
 
 @dataclass(slots=True)
@@ -148,8 +169,7 @@ class ReceivedBatch:
 
     number: int
     stream: ReceivedStream
-    #: None: its large body comes first.
-    batch: Batch | None
+    batch: Batch
     #: Bytes that it takes in memory, without those of a large body.
     buffered: int
     stage: Stage = Stage.WAITING
@@ -157,13 +177,3 @@ class ReceivedBatch:
     body: ReceivedBody | None = None
     #: With DONE; None: never handed over, because the stream was halted.
     outcome: Receipt | BridgeError | None = None
-
-    def complete(self, stream: ReceivedStream, batch: Batch, buffered: int) -> None:
-        """Take the batch whose large body has come. Raises: BrokenFrame: it is not that body's."""
-        body = self.body
-        assert body is not None
-        if stream is not self.stream or list(batch.runs) != [(body.position, body.position)]:
-            raise BrokenFrame(f"BATCH {self.number}: expected the message at {body.position} of its BODY")
-        if body.came != body.size:
-            raise BrokenFrame(f"BATCH {self.number}: a body of {body.size} bytes; found {body.came}")
-        self.batch, self.buffered, self.stage = batch, buffered, Stage.WAITING

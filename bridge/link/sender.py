@@ -1,16 +1,19 @@
-"""The sending end of a link: batches in, in the order of the calls; receipts out, in the same order.
+"""The sending end of a link: batches in, in the order of the calls; receipts out, in order for each stream.
 
 Pure (see `bridge.link.machine`). A pending request is a ticket: `open` and `deliver` return one, and an
-`Answered` event brings its answer. A batch becomes a frame only when credit allows it to leave.
+`Answered` event brings its answer. A batch becomes a frame only when credit allows it to leave. Batches leave
+in order; those of other streams pass a large body that is on its way.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 
 from bridge.errors import BridgeError, TargetUnavailable
 from bridge.link import batch_frames, limits
+from bridge.link.body_pace import BodyPace
 from bridge.link.clock_offset import MEASURE_INTERVAL_MS
 from bridge.link.frames import (
     AnyFrame,
@@ -26,16 +29,18 @@ from bridge.link.frames import (
     Ping,
     Pong,
     ReceiptFrame,
+    StopBody,
     StreamOpened,
     Welcome,
 )
 from bridge.link.machine import HALTED_REASON, TAKEN, LinkState, Machine, Now, StreamGate
+from bridge.link.outgoing_body import OutgoingBody
 from bridge.link.pending_requests import Answered, PendingRequests
 from bridge.link.sending import ChunkWanted, OwnAnswer, SentBatch, SentStream, error_of
 from bridge.messages.batch import Batch
 from bridge.messages.block import KeptBody
 from bridge.messages.message import MESSAGE_SLACK
-from bridge.relay.ports import Receipt, Stream, StreamState
+from bridge.relay.ports import Receipt, Stream, StreamState, UnfinishedBody
 from dedup.verdict import Verdict
 
 #: The reason why a large message waits: the other node is older than large bodies are.
@@ -45,7 +50,8 @@ _TAKES_NO_BODIES = "LARGE_BODIES_NOT_TAKEN: the other node takes no body in chun
 class Sender(Machine[Answered | ChunkWanted]):
     """The state machine of the end that sends batches."""
 
-    def __init__(self, hello: Hello, *, call_timeout_ms: int, now: Now) -> None:
+    def __init__(self, hello: Hello, *, call_timeout_ms: int, now: Now, pace: BodyPace | None = None) -> None:
+        """`pace`: of large bodies, as the connection before has left it; None: this is the first."""
         super().__init__(now, largest_sent=limits.LEAST_FRAME)
         self._hello = hello
         self._call_timeout_ms = call_timeout_ms
@@ -64,11 +70,16 @@ class Sender(Machine[Answered | ChunkWanted]):
         self._waiting: deque[SentBatch] = deque()
         self._in_flight: deque[SentBatch] = deque()
         self._sent_unanswered = 0
-        #: The batch whose large body is being sent, before any other; None: none is. Its next chunk, where
-        #: that was read; whether it is being read.
+        #: The batch whose large body is being sent; None: none is. Counts these bodies.
         self._body_of: SentBatch | None = None
-        self._chunk: bytes | None = None
-        self._reading = False
+        self._bodies = 0
+        #: Batches that wait for its end: those of its stream, large ones, and those of their streams.
+        self._behind: deque[SentBatch] = deque()
+        self._streams_behind: set[int] = set()
+        self._pace = pace or BodyPace()
+        self._pace.connected()
+        #: A piece of a body is next, where pieces and batches wait.
+        self._piece_turn = True
         #: The next frame is a notice, where notices and batches wait.
         self._notice_turn = True
         #: The time at which the clocks may be compared again.
@@ -123,21 +134,20 @@ class Sender(Machine[Answered | ChunkWanted]):
             if batch.stream not in self._streams:
                 raise TargetUnavailable(f"stream {batch.stream} is not open on this link: open it first")
         ticket = self._pending.new_call(len(batches))
-        for batch in batches:
+        for place, batch in enumerate(batches):
             stream = self._streams[batch.stream]
-            self._waiting.append(SentBatch(batch, stream, stream.generation, ticket))
+            self._waiting.append(SentBatch(batch, stream, stream.generation, ticket, place=place))
         return ticket
 
-    def chunk_read(self, number: int, chunk: bytes) -> None:
-        """Take the chunk that a `ChunkWanted` of this batch named."""
-        if self._body_of is not None and self._body_of.number == number:
-            self._chunk, self._reading = chunk, False
+    def chunk_read(self, body: int, chunk: bytes) -> None:
+        """Take the chunk that a `ChunkWanted` of this body named."""
+        if self._body_of is not None and self._bodies == body:
+            assert self._body_of.body is not None
+            self._body_of.body.read(chunk)
 
-    def chunk_lost(self, number: int, error: BridgeError) -> None:
-        """End the link, because a chunk of this batch's body cannot be read: its source has to say what is
-        there.
-        """
-        if self._body_of is not None and self._body_of.number == number:
+    def chunk_lost(self, body: int, error: BridgeError) -> None:
+        """End the link, because a chunk of this body cannot be read: its source has to say what is there."""
+        if self._body_of is not None and self._bodies == body:
             self.close(CloseCode.TARGET_UNAVAILABLE, f"a large body cannot be read: {error.detail}")
 
     def error(self) -> BridgeError:
@@ -152,8 +162,9 @@ class Sender(Machine[Answered | ChunkWanted]):
 
     def _let_go(self) -> None:
         self._waiting.clear()
+        self._behind.clear()
         self._in_flight.clear()
-        self._body_of = self._chunk = None
+        self._body_of = None
         self._pending.clear()
 
     def tick(self, now: Now) -> None:
@@ -191,23 +202,61 @@ class Sender(Machine[Answered | ChunkWanted]):
         return self._notices.popleft() if batch is None else batch
 
     def _next_batch(self) -> BatchFrame | BodyFrame | None:
-        if self._body_of is not None:
-            return self._next_of_body(self._body_of)
+        """The next batch; while a large body is on its way, a piece of it and a batch of another stream by
+        turns.
+        """
+        if self._body_of is None:
+            frame = self._next_waiting()
+            if frame is not None or self._body_of is None:
+                return frame
+        if any(delivery.ended for delivery in self._behind):
+            self._answer_behind()
+        first, second = self._next_of_body, self._next_waiting
+        if not self._piece_turn:
+            first, second = second, first
+        return first() or second()
+
+    def _next_waiting(self) -> BatchFrame | BodyFrame | None:
         while self._waiting:
             delivery = self._waiting[0]
             stream = delivery.stream
-            if delivery.stale or stream.gate is StreamGate.HALTED:
+            if self._waits_for_body(delivery):
+                self._behind.append(self._waiting.popleft())
+                self._streams_behind.add(stream.index)
+            elif delivery.ended:
                 self._answer_here(delivery, OwnAnswer(Verdict.NOT_NOW, HALTED_REASON))
             elif stream.gate is StreamGate.OPENING:
                 return None
             elif (refusal := self._refusal(delivery.batch)) is not None:
                 stream.gate = StreamGate.HALTED
                 self._answer_here(delivery, refusal)
+            elif delivery.large is not None:
+                return self._begin_body(delivery, delivery.large)
             elif self._may_send(delivery.weight):
-                return self._send(delivery)
+                self._piece_turn = True
+                return self._send(self._waiting.popleft())
             else:
                 return None
         return None
+
+    def _answer_behind(self) -> None:
+        """Answer the batches that wait for the end of a large body, and cannot be sent behind it any more."""
+        behind = tuple(self._behind)
+        self._behind.clear()
+        for delivery in behind:
+            if delivery.ended:
+                self._waiting.appendleft(delivery)
+                self._answer_here(delivery, OwnAnswer(Verdict.NOT_NOW, HALTED_REASON))
+            else:
+                self._behind.append(delivery)
+
+    def _waits_for_body(self, delivery: SentBatch) -> bool:
+        """Whether the batch cannot leave before the large body that is on its way."""
+        if self._body_of is None:
+            return False
+        stream = delivery.stream
+        behind = stream is self._body_of.stream or stream.index in self._streams_behind
+        return behind or delivery.large is not None
 
     def _may_send(self, size: int) -> bool:
         """Whether a batch may be sent: there is credit, or none is in flight.
@@ -220,56 +269,81 @@ class Sender(Machine[Answered | ChunkWanted]):
 
     @property
     def lacks_credit(self) -> bool:
-        """Whether a batch, or a chunk of a large body, waits for credit."""
+        """Whether a batch, or a piece of a large body, waits for credit."""
         if self._body_of is not None:
-            return self._chunk is not None and not self._has_credit(len(self._chunk))
+            body = self._body_of.body
+            assert body is not None
+            return not body.wants_chunk and not self._has_credit(body.piece_size(self._pace.piece_bytes()))
         return bool(self._waiting) and not self._may_send(self._waiting[0].weight)
 
-    def _send(self, delivery: SentBatch) -> BatchFrame | BodyFrame | None:
-        self._in_flight.append(self._waiting.popleft())
+    def _send(self, delivery: SentBatch) -> BatchFrame:
+        self._in_flight.append(delivery)
         delivery.number = self._numbers
         self._numbers += 1
         self._sent_unanswered += 1
-        if delivery.unsent is not None:
-            self._body_of, self._chunk, self._reading = delivery, None, False
-            return self._next_of_body(delivery)
-        return self._frame(delivery)
+        self._credit -= delivery.weight
+        return batch_frames.to_frame(delivery.batch, delivery.number, delivery.stream.index)
 
-    def _next_of_body(self, delivery: SentBatch) -> BatchFrame | BodyFrame | None:
-        """The next chunk of the batch's large body, or the batch behind it.
+    def _begin_body(self, delivery: SentBatch, kept: KeptBody) -> BatchFrame | BodyFrame | None:
+        delivery.body = OutgoingBody(kept, delivery.stream.bodies.pop(delivery.position, None))
+        self._body_of = self._waiting.popleft()
+        self._bodies += 1
+        return self._next_of_body()
 
-        None: the chunk has to be read, or there is no credit.
+    def _next_of_body(self) -> BatchFrame | BodyFrame | None:
+        """The next piece of the large body, or the batch behind it.
+
+        None: a chunk has to be read, or there is no credit.
         """
-        kept, number = delivery.unsent, delivery.number
-        assert number is not None
-        if kept is None:
-            if not self._has_credit(delivery.weight):
+        delivery = self._body_of
+        if delivery is None:
+            return None
+        body = delivery.body
+        assert body is not None
+        if delivery.ended:
+            self._end_body(OwnAnswer(Verdict.NOT_NOW, HALTED_REASON))
+            return self._next_waiting()
+        if body.has_left:
+            if self._sent_unanswered >= limits.UNANSWERED_MOST or not self._has_credit(delivery.weight):
                 return None
-            self._body_of = None
-            return self._frame(delivery)
-        chunk = self._chunk
-        if chunk is None:
-            if not self._reading:
-                self._reading = True
-                self._events.append(ChunkWanted(number, kept, delivery.chunks))
+            self._leave_body()
+            return self._send(delivery)
+        return self._next_piece(delivery, body)
+
+    def _next_piece(self, delivery: SentBatch, body: OutgoingBody) -> BodyFrame | None:
+        if body.wants_chunk:
+            if not body.reading:
+                body.reading = True
+                self._events.append(ChunkWanted(body.kept, body.next_chunk, self._bodies))
             return None
-        if not self._has_credit(len(chunk)):
+        size = body.piece_size(self._pace.piece_bytes())
+        if not self._has_credit(size) or not self._pace.has_room(size):
             return None
-        self._chunk = None
-        self._credit -= len(chunk)
-        delivery.chunks += 1
-        delivery.sent += len(chunk)
-        ((position, _),) = delivery.batch.runs
-        return BodyFrame(number, delivery.stream.index, position, kept.body.size, chunk)
+        start, piece = body.take(size)
+        self._credit -= size
+        self._pace.sent(size)
+        self._piece_turn = False
+        return BodyFrame(delivery.stream.index, delivery.position, body.kept.body.size, start, piece)
+
+    def _leave_body(self) -> None:
+        """Let the batches go on that have waited for the end of the large body."""
+        self._body_of = None
+        self._piece_turn = True
+        self._streams_behind.clear()
+        self._waiting.extendleft(reversed(self._behind))
+        self._behind.clear()
+
+    def _end_body(self, answer: OwnAnswer) -> None:
+        """Answer the batch whose large body is on its way; no more of that is sent."""
+        delivery = self._body_of
+        assert delivery is not None
+        self._leave_body()
+        self._waiting.appendleft(delivery)
+        self._answer_here(delivery, answer)
 
     def _has_credit(self, size: int) -> bool:
         """Whether credit covers a part of a large message, or nothing uses any of it."""
         return size <= self._credit or self._credit == self._whole_credit
-
-    def _frame(self, delivery: SentBatch) -> BatchFrame:
-        self._credit -= delivery.weight
-        assert delivery.number is not None
-        return batch_frames.to_frame(delivery.batch, delivery.number, delivery.stream.index)
 
     def _refusal(self, batch: Batch) -> OwnAnswer | None:
         """REFUSED for a message above the largest that the target takes, by its WELCOME.
@@ -321,6 +395,7 @@ class Sender(Machine[Answered | ChunkWanted]):
         ticket = stream.opening.popleft()
         if not stream.opening:
             stream.gate, stream.next, stream.untaken = StreamGate.OPEN, frame.next or 0, False
+            stream.bodies = {body[0]: UnfinishedBody(*body) for body in frame.bodies}
         state = StreamState(frame.next, frame.run, frame.checksum, frame.epoch, frame.has_run)
         self._emit(self._pending.opened(ticket, stream.identity, state))
         self._pending.go_on(self._deadline_ms(now))
@@ -342,13 +417,16 @@ class Sender(Machine[Answered | ChunkWanted]):
             raise BrokenFrame(f"RECEIPT.number: expected {expected}; found {frame.number}")
         delivery = self._in_flight.popleft()
         self._sent_unanswered -= 1
-        if delivery is self._body_of:  # answered before all of its body was sent
-            self._body_of = self._chunk = None
         delivery.stream.next = frame.next
         offset_ms = self.clock_offset_ms
         receipt = batch_frames.to_receipt(
             frame, delivery.stream.identity, None if offset_ms is None else round(offset_ms)
         )
+        stopped, stream = delivery.stopped, delivery.stream
+        if stopped is not None and receipt.verdict is Verdict.NOT_NOW and not stream.untaken:
+            receipt = replace(
+                receipt, verdict=stopped.verdict, position=stopped.position, reason=stopped.reason
+            )
         self._answer(delivery, receipt)
         self._settle()
         self._measure(now)
@@ -358,8 +436,24 @@ class Sender(Machine[Answered | ChunkWanted]):
         self._pending.read(frame.number, self._deadline_ms(now))
         self.on_pong(frame, now)
 
-    def _on_credit(self, frame: Credit, _now: Now) -> None:
+    def _on_stop_body(self, frame: StopBody, _now: Now) -> None:
+        """End the body, or keep the answer for the RECEIPT of its batch, which has left by now."""
+        position = frame.position if frame.verdict is Verdict.REFUSED else None
+        answer = OwnAnswer(frame.verdict, frame.reason, position)
+        if frame.verdict in TAKEN:
+            raise BrokenFrame(f"STOP_BODY.verdict: refused or not-now expected; found {frame.verdict.value}")
+        place = (frame.index, frame.position)
+        if self._body_of is not None and (self._body_of.stream.index, self._body_of.position) == place:
+            self._body_of.stream.gate = StreamGate.HALTED
+            self._end_body(answer)
+            return
+        for delivery in self._in_flight:
+            if delivery.large is not None and (delivery.stream.index, delivery.position) == place:
+                delivery.stopped = answer
+
+    def _on_credit(self, frame: Credit, now: Now) -> None:
         self._credit += frame.bytes
+        self._pace.confirmed(frame.bytes, now.ms)
 
     def _settle(self) -> None:
         """Answer the batches that are answered here and have no sent batch before them."""
@@ -376,7 +470,7 @@ class Sender(Machine[Answered | ChunkWanted]):
         stream = delivery.stream
         if receipt.verdict not in TAKEN and not delivery.stale:
             stream.gate, stream.untaken = StreamGate.HALTED, True
-        self._emit(self._pending.receipt(delivery.ticket, receipt))
+        self._emit(self._pending.receipt(delivery.ticket, delivery.place, receipt))
 
     def _emit(self, answered: Answered | None) -> None:
         if answered is not None:
@@ -389,6 +483,7 @@ class Sender(Machine[Answered | ChunkWanted]):
         (LinkState.GREETING, Close): Machine.on_close,
         (LinkState.OPEN, StreamOpened): _on_opened,
         (LinkState.OPEN, ReceiptFrame): _on_receipt,
+        (LinkState.OPEN, StopBody): _on_stop_body,
         (LinkState.OPEN, Credit): _on_credit,
         (LinkState.OPEN, Ping): Machine.on_ping,
         (LinkState.OPEN, Pong): _on_pong,

@@ -15,8 +15,10 @@ from bridge.errors import (
 )
 from bridge.link.frames import CloseCode
 from bridge.link.machine import Ending, StreamGate
+from bridge.link.outgoing_body import OutgoingBody
 from bridge.messages.batch import Batch
 from bridge.messages.block import KeptBody
+from bridge.relay.ports import UnfinishedBody
 from dedup.verdict import Verdict
 
 
@@ -35,6 +37,8 @@ class SentStream:
     generation: int = 0
     #: A batch of this generation was answered, and not taken.
     untaken: bool = False
+    #: What the receiver has kept of large bodies, by its last OPENED and by position.
+    bodies: dict[int, UnfinishedBody] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -49,9 +53,12 @@ class SentBatch:
     number: int | None = None
     #: The reason why it is not sent but answered here.
     own: OwnAnswer | None = None
-    #: Of a large body: the chunks that were sent, and their bytes.
-    chunks: int = 0
-    sent: int = 0
+    #: Its place among the batches of its call.
+    place: int = 0
+    #: Its large body, once that is being sent.
+    body: OutgoingBody | None = None
+    #: What the receiver said of it before its BATCH came (STOP_BODY).
+    stopped: OwnAnswer | None = None
 
     @property
     def weight(self) -> int:
@@ -59,26 +66,35 @@ class SentBatch:
         return 0 if self.batch.block is None else self.batch.block.size
 
     @property
-    def unsent(self) -> KeptBody | None:
-        """Its large body, while not all of it was sent; None: it has none, or it was."""
-        large = None if self.batch.block is None else self.batch.block.large
-        return None if large is None or self.sent >= large.body.size else large
+    def large(self) -> KeptBody | None:
+        """Its large body; None: it has none."""
+        return None if self.batch.block is None else self.batch.block.large
+
+    @property
+    def position(self) -> int:
+        """The position of its first message; of a large one it is the only one."""
+        return self.batch.runs[0][0]
 
     @property
     def stale(self) -> bool:
         """Whether the stream was opened again since."""
         return self.generation != self.stream.generation
 
+    @property
+    def ended(self) -> bool:
+        """Whether it can only be answered: its stream was opened again, or takes no more until it is."""
+        return self.stale or self.stream.gate is StreamGate.HALTED
+
 
 @dataclass(frozen=True, slots=True)
 class ChunkWanted:
     """Read a chunk of a large body, then call `Sender.chunk_read` or `Sender.chunk_lost`."""
 
-    #: Of the batch whose message has the body.
-    number: int
     kept: KeptBody
     #: The chunk's number, from 0.
     chunk: int
+    #: Counts the bodies that the link has sent: which one it is.
+    body: int
 
 
 @dataclass(frozen=True, slots=True)

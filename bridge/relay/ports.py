@@ -49,6 +49,19 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
+class UnfinishedBody:
+    """The beginning of a large body, which a target has kept from a link that ended before the rest came."""
+
+    #: Position of its message.
+    position: int
+    #: Bytes of the whole body, and of the part that is kept.
+    size: int
+    kept: int
+    #: BLAKE2b of that part: the sender compares it with its own, because another body may be there by now.
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class StreamState:
     """The target's record of one stream of this bridge."""
 
@@ -66,6 +79,8 @@ class StreamState:
     #: Not of the target's word: positions from `next` on that other stores of the bridge have. They are
     #: covered and empty here; that a source no longer has them is no gap.
     elsewhere: Runs = ()
+    #: What the target has kept of large bodies at positions from `next` on.
+    bodies: tuple[UnfinishedBody, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +233,16 @@ class Upload(Protocol):
         """Let the body go, unless a message has it by now. Called however the upload ends."""
 
 
+class ResumableUpload(Upload, Protocol):
+    """An upload whose body is kept when its link ends, so that the next link goes on with it.
+
+    The first piece of that link is empty where the body has come whole: `add` stores what is left of it.
+    """
+
+    def set_aside(self) -> None:
+        """End the upload, and keep what has come for a later one, within the store's limits."""
+
+
 class Target(Protocol):
     """The end to which a bridge delivers."""
 
@@ -230,7 +255,8 @@ class Target(Protocol):
         """
 
     async def deliver(self, batches: Sequence[Batch]) -> Sequence[Receipt]:
-        """Store each batch, all of it or nothing. Calls may overlap; they take effect in call order.
+        """Store each batch, all of it or nothing. Calls may overlap; those of one stream take effect in call
+        order.
 
         After NOT_NOW or REFUSED nothing more of that stream is taken until it is opened again, so that no
         batch behind one that was not taken can be stored.
@@ -272,8 +298,13 @@ class MeasuringTarget(Target, Protocol):
 class ChunkTarget(Target, Protocol):
     """A target to whose store a large body comes in chunks, before its message (`Block.large`)."""
 
-    def upload(self, stream: str, size: int) -> Upload:
-        """The body, of `size` bytes, of a message of this stream.
+    def upload(self, stream: str, position: int, size: int, start: int) -> ResumableUpload:
+        """The body, of `size` bytes, of the message at this position of the stream; it comes from byte
+        `start` on.
 
-        Raises: TargetUnavailable: the stream is not open.
+        With 0 it replaces what is kept of a body there.
+
+        Raises:
+            TargetUnavailable: the stream is not open.
+            BodyNotKept: the `start` bytes before it are not here. TooBusy.
         """

@@ -37,6 +37,11 @@ class _InFlight:
     batch: Batch
     delivery: asyncio.Task[Sequence[Receipt]]
 
+    @property
+    def is_large(self) -> bool:
+        """Whether the batch's message has a large body."""
+        return self.batch.block is not None and self.batch.block.large is not None
+
 
 @dataclass(slots=True)
 class Pump:
@@ -45,6 +50,8 @@ class Pump:
     session: Session
     #: In the order of sending.
     _in_flight: deque[_InFlight] = field(default_factory=deque)
+    #: How many of these have a large body: those behind one may be answered before it.
+    _large: int = 0
     #: How many of these each stream has.
     _in_flight_of: Counter[str] = field(default_factory=Counter)
     #: Coverage without messages that waits, by stream.
@@ -115,6 +122,7 @@ class Pump:
             if entry.batch.block is None:
                 self.session.coverage_due_s = _now_s()  # once more, as soon as there is a connection
         self._in_flight.clear()
+        self._large = 0
         self._in_flight_of.clear()
         self._pending_coverage.clear()
         return deliveries
@@ -253,7 +261,11 @@ class Pump:
         self.session.line.sent(batch.size, _now_s())
         self.session.counts.sent += batch.count
         # Tasks begin in the order in which they are made: the target's calls are in order.
-        self._in_flight.append(_InFlight(batch, asyncio.create_task(_deliver(self.session.target, batch))))
+        entry = _InFlight(batch, asyncio.create_task(_deliver(self.session.target, batch)))
+        self._large += entry.is_large
+        if self._large:
+            entry.delivery.add_done_callback(lambda _: self._changed.set())
+        self._in_flight.append(entry)
         self._in_flight_of[batch.stream] += 1
         if self._backed_off.sent(batch.stream, self._in_flight_of[batch.stream], _now_s()):
             self._pending_coverage.pop(batch.stream, None)  # its positions will be read again
@@ -328,16 +340,25 @@ class Pump:
     # -- settling --------------------------------------------------------------------------------------
 
     async def _settle(self) -> None:
-        """Take receipts in the order of sending; returns when the connection has ended and all are there."""
+        """Take receipts in the order of sending; returns when the connection has ended and all are there.
+
+        While a large body is on its way, those of other streams do not wait for it.
+        """
         while not self._ending or self._in_flight:
             if not self._in_flight:
                 await self._change()
                 continue
-            (receipt,) = await self._in_flight[0].delivery  # bound to no name: its error refers to this frame
             entry = self._in_flight[0]
+            if entry.is_large and (answered := self._answered()) is not None:
+                entry = answered
+            elif entry.is_large:
+                await self._change()
+                continue
+            (receipt,) = await entry.delivery  # bound to no name: its error refers to this frame
             self._see_line(receipt)
             await self._take(entry.batch, receipt)
-            self._in_flight.popleft()
+            self._large -= entry.is_large
+            self._in_flight.remove(entry)  # of many it is the first, except behind a large body
             self._in_flight_of[entry.batch.stream] -= 1
             self.session.window.confirmed(entry.batch.size, entry.batch.count)
             if entry.batch.stream in self._backed_off:
@@ -352,6 +373,15 @@ class Pump:
             self.session.line.round_trip_s = None if round_trip_ms is None else round_trip_ms / 1000
         stored = receipt.verdict in (Verdict.STORED, Verdict.DUPLICATE)
         self.session.line.answered(_now_s(), stored=stored)
+
+    def _answered(self) -> _InFlight | None:
+        """The batch that was answered, and is the first of its stream in flight; None: there is none."""
+        streams = set[str]()
+        for entry in self._in_flight:
+            if entry.batch.stream not in streams and entry.delivery.done():
+                return entry
+            streams.add(entry.batch.stream)
+        return None
 
     async def _take(self, batch: Batch, receipt: Receipt) -> None:
         session, counts = self.session, self.session.counts

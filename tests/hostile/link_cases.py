@@ -75,7 +75,7 @@ def _greeted(port: int) -> Peer:
 STATES: Final[dict[str, tuple[Callable[[int], Peer], frozenset[str]]]] = {
     "at-first": (_silent, frozenset({"HELLO", "CLOSE"})),
     "greeted": (_greeted, frozenset({"OPEN", "PING", "PONG", "NOTICE", "CLOSE"})),
-    "opened": (opened, frozenset({"OPEN", "BATCH", "PING", "PONG", "NOTICE", "CLOSE"})),
+    "opened": (opened, frozenset({"OPEN", "BATCH", "BODY", "PING", "PONG", "NOTICE", "CLOSE"})),
 }
 FRAMES: Final[dict[str, list[Any]]] = {
     "HELLO": ["HELLO", *Hello().fields()],
@@ -83,6 +83,8 @@ FRAMES: Final[dict[str, list[Any]]] = {
     "OPEN": ["OPEN", 1, "journal:a:orders:0", "orders", "orders", ""],
     "OPENED": ["OPENED", 0, None, "", 0, 1],
     "BATCH": Batch().fields(),
+    "BODY": ["BODY", 0, 0, 10, 0, b"x"],
+    "STOP_BODY": ["STOP_BODY", 0, 0, "not-now"],
     "RECEIPT": ["RECEIPT", 0, "stored", 1],
     "CREDIT": ["CREDIT", 2**53],
     "PING": ["PING", 1, 1],
@@ -125,7 +127,7 @@ _BATCH_FIELDS: Final = (
 
 
 def odd_fields() -> Iterator[Case]:
-    """Every field of HELLO, OPEN, NOTICE and BATCH with values of every kind.
+    """Every field of HELLO, OPEN, NOTICE, BODY and BATCH with values of every kind.
 
     The node ends the link, or takes it.
     """
@@ -137,6 +139,10 @@ def odd_fields() -> Iterator[Case]:
         fields = list(FRAMES["OPEN"])
         fields[1], fields[place] = 0, value
         yield Case(f"OPEN[{place}]={value!r:.20}", _maybe(_greeted, fields))
+    for place, value in itertools.product(range(1, 6), ODD):
+        fields = list(FRAMES["BODY"])
+        fields[place] = value
+        yield Case(f"BODY[{place}]={value!r:.20}", _maybe(opened, fields))
     for value in ODD:
         yield Case(f"NOTICE[1]={value!r:.20}", _maybe(_greeted, ["NOTICE", value]))
     for place, value in itertools.product(range(1, 16), ODD):

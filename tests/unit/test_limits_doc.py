@@ -12,7 +12,7 @@ import pytest
 from bridge.filters import limits as filter_limits
 from bridge.http import authentication, bodies, handshakes
 from bridge.http import limits as http_limits
-from bridge.journal import shared_queues, uploads
+from bridge.journal import shared_queues, unfinished, uploads
 from bridge.journal.rules import owners
 from bridge.journal.sqlite import damage, pages, repair
 from bridge.journal.values import options
@@ -70,6 +70,7 @@ _PAGES: Final = "contracts/http/test_pages.py"
 _UNIT_HTTP: Final = "unit/http/test_limits.py"
 _LARGE: Final = "integration/journal/test_large_bodies.py"
 _LARGE_BRIDGED: Final = "integration/relay/test_large_bodies.py"
+_RESUMED: Final = "integration/relay/test_resumed_bodies.py"
 _JOURNAL: Final = "integration/journal/test_limits.py"
 LIMITS: Final = {
     "stored bytes of an address": Limit(
@@ -136,6 +137,21 @@ LIMITS: Final = {
     ),
     "large bodies on their way into a journal": Limit(
         count(uploads.UPLOADS_MOST), f"{_LARGE}::test_uploads_have_a_limit"
+    ),
+    "bytes of a bridge's body that are not a chunk yet": Limit(
+        size(unfinished.TAIL_BYTES), f"{_RESUMED}::test_small_pieces_share_a_chunk"
+    ),
+    "large bodies that are kept for the link to come": Limit(
+        count(unfinished.UNFINISHED_MOST),
+        f"{_RESUMED}::test_beyond_a_limit_the_body_goes_that_was_kept_for_longest",
+    ),
+    "bytes of these": Limit(
+        size(unfinished.UNFINISHED_BYTES),
+        f"{_RESUMED}::test_beyond_a_limit_the_body_goes_that_was_kept_for_longest",
+    ),
+    "time for which they are kept": Limit(
+        f"{unfinished.UNFINISHED_MS // 3_600_000} h",
+        f"{_RESUMED}::test_a_body_that_nobody_goes_on_with_goes_after_a_day",
     ),
     "a large body in a page": Limit(
         size(pages.LARGE_IN_PAGE_BYTES), f"{_LARGE}::test_a_page_has_a_large_body_that_it_has_room_for"

@@ -95,6 +95,12 @@ def chunks_in(directory: Path) -> tuple[int, int]:
     return chunks, number(directory, "SELECT count(*) FROM loose_bodies")
 
 
+def bytes_in(directory: Path) -> tuple[int, int]:
+    """Bytes of the chunks in the file, and large bodies that no block has."""
+    found = number(directory, "SELECT coalesce(sum(length(bytes)), 0) FROM chunks")
+    return found, number(directory, "SELECT count(*) FROM loose_bodies")
+
+
 async def gone(directory: Path) -> None:
     await until(lambda: chunks_in(directory) == (0, 0), "the chunks are gone")
 
@@ -282,7 +288,7 @@ async def test_a_large_copy_that_another_node_places_elsewhere_asks_for_room_the
             await send(journal, "." * 100)
         end = target(journal, "$cluster.0b", places=True)
         await open_stream(end)
-        one = end.upload(STREAM, len(BODY))
+        one = end.upload(STREAM, 0, len(BODY), 0)
         for chunk in CHUNKS:
             await one.add(chunk)
         block = pack([encode_message(Message(one.kept.body))], queues=((1, ("0.0/0c/q",)),), large=one.kept)

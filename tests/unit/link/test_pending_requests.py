@@ -45,8 +45,8 @@ def test_the_first_open_that_waits_has_the_first_deadline() -> None:
 def test_a_call_is_answered_with_its_last_receipt_in_order() -> None:
     tickets = greeted()
     ticket = tickets.new_call(2)
-    assert tickets.receipt(ticket, stored(1)) is None
-    assert tickets.receipt(ticket, stored(2)) == Answered(ticket, (stored(1), stored(2)))
+    assert tickets.receipt(ticket, 1, stored(2)) is None
+    assert tickets.receipt(ticket, 0, stored(1)) == Answered(ticket, (stored(1), stored(2)))
 
 
 def test_no_two_tickets_are_the_same() -> None:

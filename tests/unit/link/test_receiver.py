@@ -334,7 +334,7 @@ def test_a_frame_that_breaks_the_order_ends_the_link_with_numbers(bad: AnyFrame,
 def test_a_batch_before_its_opened_breaks_the_order() -> None:
     receiver = open_receiver()
     tell(receiver, OPEN, frame(0, batch(0, 1)))
-    assert sent(receiver) == [Close("PROTOCOL", "BATCH 0 of stream 0 before its OPENED")]
+    assert sent(receiver) == [Close("PROTOCOL", "BATCH of stream 0 before its OPENED")]
 
 
 def test_stopping_answers_what_is_at_the_target_and_takes_nothing_more() -> None:

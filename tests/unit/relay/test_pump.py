@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from bridge.errors import Fenced, JournalUnavailable, OutOfSequence, TargetUnavailable
 from bridge.messages.batch import Batch
-from bridge.messages.block import encode_message, pack
-from bridge.messages.message import Message
+from bridge.messages.block import KeptBody, encode_message, pack
+from bridge.messages.message import LargeBody, Message
 from bridge.relay.backoff import Backoff
 from bridge.relay.dead_letters import DeadLetterFailed
 from bridge.relay.dead_letters_ahead import LETTERS_AHEAD
@@ -111,6 +112,58 @@ async def test_ten_messages_arrive_in_order_and_leave_the_source() -> None:
     assert (rig.counts.sent, rig.counts.acknowledged) == (10, 10)
     assert rig.in_flight == (0, 0, 0)
     assert rig.counts.last_progress_ms >= EPOCH_MS
+    rig.stop.set()
+    await running
+
+
+class PassingTarget(FakeTarget):
+    """Lets batches of other streams pass those of `orders`, whose messages are large."""
+
+    def __init__(self, store: FakeStore) -> None:
+        super().__init__(store)
+        self.crossed = asyncio.Event()
+
+    async def deliver(self, batches: Sequence[Batch]) -> Sequence[Receipt]:
+        if any(":orders:" in batch.stream for batch in batches):
+            await self.crossed.wait()
+        return await super().deliver(batches)
+
+
+class LargeSource(FakeSource):
+    """Says of each message of `orders` that its body is beside it."""
+
+    async def read(self) -> Sequence[Batch]:
+        return [
+            replace(batch, block=replace(batch.block, large=KeptBody(1, LargeBody(9, b"d" * 16))))
+            if ":orders:" in batch.stream and batch.block is not None
+            else batch
+            for batch in await super().read()
+        ]
+
+
+@in_virtual_time
+async def test_receipts_of_other_streams_do_not_wait_for_a_large_body() -> None:
+    """Their messages leave the source, and a stream that was never seen goes on behind its first batch."""
+    rig = Rig(most=1, addresses=("orders", "alarms"))
+    rig.session.source = LargeSource(rig.journal, most=1)
+    rig.session.target = target = PassingTarget(rig.store)
+    rig.put("orders", bodies(0, 1))
+    target.crossed.set()
+    running = await rig.begin()
+    await rig.settle_down()
+    target.crossed.clear()
+    rig.put("orders", bodies(1, 3))
+    await rig.settle_down()
+    rig.put("alarms", bodies(0, 5))
+    await rig.settle_down()
+    assert rig.store.bodies("alarms") == bodies(0, 5)
+    assert rig.backlog("alarms") == []
+    assert len(rig.backlog()) == 2
+    target.crossed.set()
+    await rig.settle_down()
+    assert rig.store.bodies("orders") == bodies(0, 3)
+    assert rig.backlog() == []
+    assert rig.in_flight == (0, 0, 0)
     rig.stop.set()
     await running
 
