@@ -92,6 +92,8 @@ class Hello(Frame, frozen=True, tag="HELLO"):
     path: Annotated[tuple[tuple[str, str], ...], Meta(max_length=limits.PATH_MOST)] = ()
     #: The bridge's former name (`previous-name`), whose positions it adopts; empty: none.
     previous: str = ""
+    #: Compressions in which the sender can send batches and bodies.
+    compression: Annotated[tuple[_Name, ...], Meta(max_length=limits.COMPRESSIONS_MOST)] = ()
 
 
 class Welcome(Frame, frozen=True, tag="WELCOME"):
@@ -112,6 +114,8 @@ class Welcome(Frame, frozen=True, tag="WELCOME"):
     inherited: Annotated[tuple[_Name, ...], Meta(max_length=limits.INHERITED_MOST)] = ()
     #: Largest body taken in BODY frames, bytes; 0: none is.
     max_body_size: int = 0
+    #: The one of HELLO's compressions that it takes; empty: none.
+    compression: str = ""
 
 
 class OpenStream(Frame, frozen=True, tag="OPEN"):

@@ -8,11 +8,16 @@ has something to group; their outcomes are processed in the order of the batches
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from typing import Final
 
 from bridge.errors import BridgeError, OutOfSequence
 from bridge.link import batch_frames, limits
 from bridge.link.arriving import Arriving
+from bridge.link.codec import decode
+from bridge.link.compressor import PAYLOADS
 from bridge.link.frames import (
+    AnyFrame,
     BatchFrame,
     BodyFrame,
     BrokenFrame,
@@ -44,19 +49,35 @@ from bridge.link.receiving import (
     Stage,
 )
 from bridge.link.room import LinkRoom
+from bridge.link.zstd import decompress, is_compressed
 from bridge.messages.stream_names import StreamKind
+from bridge.relay.counts import Traffic
 from bridge.relay.ports import Receipt, Stream, StreamState
 from dedup.verdict import Verdict
+
+#: The names of the frames that may come compressed.
+_COMPRESSED: Final = " and ".join(name_of(frame) for frame in PAYLOADS)
 
 
 class Receiver(Machine[Event]):
     """The state machine of the end that receives batches."""
 
     def __init__(
-        self, identity: NodeIdentity, *, call_timeout_ms: int, now: Now, room: LinkRoom | None = None
+        self,
+        identity: NodeIdentity,
+        *,
+        call_timeout_ms: int,
+        now: Now,
+        room: LinkRoom | None = None,
+        traffic: Traffic | None = None,
     ) -> None:
-        """`room`: of all links of the node; None: this link is alone."""
+        """`room`: of all links of the node; None: this link is alone. `traffic` counts what comes."""
         super().__init__(now, largest_sent=limits.ANSWER_MOST)
+        self._traffic = traffic or Traffic()
+        #: Whether batches and bodies may come compressed, by WELCOME.
+        self._takes_compressed = False
+        #: Called when a compressed frame that has come may be unpacked; None: none waits.
+        self._unpacker: Callable[[], None] | None = None
         self._identity = identity
         self._room = room or LinkRoom(limits.NUMBER_MOST)
         self.arriving = Arriving(self._room, limits.largest_frame(identity.max_message_size))
@@ -117,7 +138,10 @@ class Receiver(Machine[Event]):
     def is_behind(self) -> bool:
         """As `Machine.is_behind`: batches or OPENs wait for the target, or the room of all links is full."""
         return (
-            self.arriving.held or self._opens >= limits.OPENS_MOST or self._buffered >= limits.BUFFERED_MOST
+            self.arriving.held
+            or (self._unpacker is not None and self._room.kept >= self._room.most)
+            or self._opens >= limits.OPENS_MOST
+            or self._buffered >= limits.BUFFERED_MOST
         )
 
     # ------------------------------------------------------------------ the target's answers
@@ -128,7 +152,9 @@ class Receiver(Machine[Event]):
             return
         self.state = LinkState.OPEN
         self._step = hello.producer_window
-        self._controls.append(self._identity.welcome())
+        welcome = self._identity.welcome(hello)
+        self._takes_compressed = bool(welcome.compression)
+        self._controls.append(welcome)
 
     def opened(self, index: int, state: StreamState) -> None:
         """Answer an `Opening` with the target's record of the stream."""
@@ -161,7 +187,7 @@ class Receiver(Machine[Event]):
         if self.state is LinkState.CLOSED:
             return
         self._buffered -= size
-        self._room.give(size)
+        self._room.release(size)
         self._grant(size, at_once=True)
         delivery = self._unanswered.get(number)
         if delivery is not None and delivery.body is not None:
@@ -205,8 +231,10 @@ class Receiver(Machine[Event]):
         self._waiting.clear()
         self._unanswered.clear()
         self._events.clear()
+        if self._unpacker is not None:
+            self._room.stay_packed(self._unpacker)
         buffered, self._buffered = self._buffered, 0
-        self._room.give(buffered)
+        self._room.release(buffered)
         self.arriving.end()
 
     @property
@@ -233,6 +261,40 @@ class Receiver(Machine[Event]):
         return self._greeting_deadline_ms if self.state is LinkState.GREETING else super().deadline_ms()
 
     # ------------------------------------------------------------------ frames in
+
+    def _frame_in(self, data: bytes) -> AnyFrame:
+        """As `Machine._frame_in`; the frame may be compressed."""
+        compressed = is_compressed(data)
+        content = decompress(data, self._content_most()) if compressed else data
+        frame = decode(content)
+        if isinstance(frame, PAYLOADS):
+            self._frame_bytes = len(content)
+            self._traffic.count(len(content), len(data))
+        elif compressed:
+            raise BrokenFrame(f"{name_of(frame)} came compressed; only {_COMPRESSED} may")
+        return frame
+
+    def may_take(self, data: bytes, wake: Callable[[], None]) -> bool:
+        """As `Machine.may_take`: a compressed frame waits while the batches of all links take too much."""
+        if not is_compressed(data):
+            return True
+        if self._room.may_unpack(wake):
+            self._unpacker = None
+            return True
+        self._unpacker = wake
+        self._liveness.hold()
+        return False
+
+    def _content_most(self) -> int:
+        """The most bytes that a compressed frame may hold now: the sender's credit, as `_check_flow` counts
+        it, and the lists beside the bodies. Raises: BrokenFrame: none may come.
+        """
+        if not self._takes_compressed:
+            raise BrokenFrame("a compressed frame, where WELCOME names no compression")
+        most = limits.largest_frame(self._identity.max_message_size)
+        if not self._unanswered or self._credit == self._identity.credit:
+            return most
+        return min(most, max(self._credit, 0) + limits.FRAME_SLACK)
 
     def _on_hello(self, frame: Hello, now: Now) -> None:
         if frame.version != limits.VERSION:
@@ -283,7 +345,7 @@ class Receiver(Machine[Event]):
         self._credit -= batch.size
         buffered = batch_frames.buffered_bytes(frame, self._frame_bytes)
         self._buffered += buffered
-        self._room.take(buffered)
+        self._room.keep(buffered)
         if delivery is None:
             stream.unanswered += 1
             delivery = ReceivedBatch(frame.number, stream, batch, buffered)
@@ -313,7 +375,7 @@ class Receiver(Machine[Event]):
             return
         body.unstored += len(frame.chunk)
         self._buffered += len(frame.chunk)
-        self._room.take(len(frame.chunk))
+        self._room.keep(len(frame.chunk))
         self._events.append(ChunkArrived(frame.number, delivery.stream.stream, body.size, frame.chunk))
 
     def _begin_body(self, frame: BodyFrame) -> ReceivedBatch:
@@ -392,7 +454,7 @@ class Receiver(Machine[Event]):
                 stream.gate = StreamGate.HALTED
             del self._unanswered[delivery.number]
             self._buffered -= delivery.buffered
-            self._room.give(delivery.buffered)
+            self._room.release(delivery.buffered)
             stream.unanswered -= 1
             self._controls.append(batch_frames.receipt_frame(outcome, delivery.number))
             if delivery.body is not None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from bridge.errors import BridgeError, TargetUnavailable
 from bridge.link import batch_frames, limits
 from bridge.link.clock_offset import MEASURE_INTERVAL_MS
+from bridge.link.compressor import PAYLOADS, Compressor
 from bridge.link.frames import (
     AnyFrame,
     BatchFrame,
@@ -45,8 +46,12 @@ _TAKES_NO_BODIES = "LARGE_BODIES_NOT_TAKEN: the other node takes no body in chun
 class Sender(Machine[Answered | ChunkWanted]):
     """The state machine of the end that sends batches."""
 
-    def __init__(self, hello: Hello, *, call_timeout_ms: int, now: Now) -> None:
+    def __init__(
+        self, hello: Hello, *, call_timeout_ms: int, now: Now, compressor: Compressor | None = None
+    ) -> None:
+        """`compressor`: the one whose compressions HELLO names; None: nothing is compressed."""
         super().__init__(now, largest_sent=limits.LEAST_FRAME)
+        self._compressor = compressor or Compressor("off")
         self._hello = hello
         self._call_timeout_ms = call_timeout_ms
         self._pending = PendingRequests(limits.deadline_ms(now.ms, call_timeout_ms))
@@ -184,6 +189,10 @@ class Sender(Machine[Answered | ChunkWanted]):
             return control
         return self._next_in_turn() if self._notices else self._next_batch()
 
+    def packed(self, frame: AnyFrame, data: bytes, now: Now) -> bytes:
+        """As `Machine.packed`; batches and bodies may be compressed."""
+        return self._compressor.packed(frame, data, now.ms) if isinstance(frame, PAYLOADS) else data
+
     def _next_in_turn(self) -> Notice | BatchFrame | BodyFrame:
         """A notice and a batch by turns, so that neither waits until there is none of the other."""
         batch = None if self._notice_turn else self._next_batch()
@@ -299,6 +308,7 @@ class Sender(Machine[Answered | ChunkWanted]):
             detail = f"this node speaks version {limits.VERSION}; found version {frame.version}"
             self.close(CloseCode.VERSION, detail, permanent=True)
             return
+        self._compressor.agree(frame.compression)
         self.state = LinkState.OPEN
         self._credit = self._whole_credit = frame.credit
         self._largest_body = frame.max_body_size
@@ -335,6 +345,7 @@ class Sender(Machine[Answered | ChunkWanted]):
             raise BrokenFrame(f"RECEIPT.number: expected {expected}; found {frame.number}")
         delivery = self._in_flight.popleft()
         self._sent_unanswered -= 1
+        self._compressor.answered(frame.number, now.ms)
         if delivery is self._body_of:  # answered before all of its body was sent
             self._body_of = self._chunk = None
         delivery.stream.next = frame.next

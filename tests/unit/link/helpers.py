@@ -134,13 +134,13 @@ def new_receiver(identity: NodeIdentity = IDENTITY, room: LinkRoom | None = None
 
 
 def open_receiver(
-    *streams: Stream, identity: NodeIdentity = IDENTITY, room: LinkRoom | None = None
+    *streams: Stream, identity: NodeIdentity = IDENTITY, room: LinkRoom | None = None, hello: Hello = HELLO
 ) -> Receiver:
     """A receiver with these streams (default: STREAM) open at next 0."""
     receiver = new_receiver(identity, room)
-    tell(receiver, HELLO)
+    tell(receiver, hello)
     receiver.take_events()
-    receiver.welcome(HELLO)
+    receiver.welcome(hello)
     for index, stream in enumerate(streams or (STREAM,)):
         opening = OpenStream(index, stream.identity, stream.address, stream.target_address, stream.run)
         tell(receiver, opening)
