@@ -178,6 +178,7 @@ class Peers:
             settings.server_name or None,
             connector if url == settings.url else "",
             settings.proxy_to(url),
+            settings.compression,
         )
 
     def hello(self, bridge: str, connection: ClusterConnection) -> Hello:
@@ -260,18 +261,20 @@ class Peers:
         )
 
         def lane(_number: int) -> Relay:
-            stage = self._stage(peer.node)
+            stage, counts = self._stage(peer.node), Counts()
             return Relay(
                 options,
-                self._ends(peer, connection, correspondent),
+                self._ends(peer, connection, correspondent, counts),
                 clock=self._services.clock,
-                counts=Counts(),
+                counts=counts,
                 stages=() if stage is None else (stage,),
             )
 
         return LanedRelay(options, AllLanes(1), lane, numbered=False)
 
-    def _ends(self, peer: Peer, connection: ClusterConnection, correspondent: Correspondent) -> LaneEnds:
+    def _ends(
+        self, peer: Peer, connection: ClusterConnection, correspondent: Correspondent, counts: Counts
+    ) -> LaneEnds:
         journal, name = self._services.journal, bridge_to(peer.node)
         cutter = Cutter(
             connection.producer_window_size_bytes,
@@ -296,6 +299,7 @@ class Peers:
             clock=self._services.clock,
             correspondent=correspondent,
             read_chunk=journal.read_chunk,
+            traffic=counts,
         )
         return LaneEnds(source, target, letters)
 

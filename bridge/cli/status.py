@@ -38,7 +38,8 @@ of the oldest message that waits; here they stand below it.
 
 Duplicates are messages that came again since the node started and were not stored again. Where a proxy is on
 the way of a bridge, "through" names it, and the setting or variable that names it. Where a bridge has
-sent messages in vain, resent says how many. A bridge with a filter says how many messages it has passed over
+sent messages in vain, resent says how many. Where a link is compressed, frame-bytes are the bytes of its
+batches before, wire-bytes those after it. A bridge with a filter says how many messages it has passed over
 (filtered), and for how many of them its condition could not be evaluated (not-evaluated); a line "filter"
 below it says why the filter is probably mistyped. One with a transformer says how many messages that has
 dropped (dropped). Where an address got messages that the filters of all its queues left out, unrouted says
@@ -167,7 +168,8 @@ def _bridge(bridge: Mapping[str, Any]) -> Iterator[str]:
         filtered += f" {_pairs(bridge, 'not-evaluated')}"
     resent = f" resent {bridge['resent']}" if bridge.get("resent") else ""
     line, times = _line(bridge.get("line")), _times(bridge)
-    yield f"bridge {bridge['name']} {bridge['state']} {route} {counts}{filtered}{resent}{line}{times}{reason}"
+    rest = f"{resent}{line}{_compression(bridge)}{times}{reason}"
+    yield f"bridge {bridge['name']} {bridge['state']} {route} {counts}{filtered}{rest}"
     if bridge.get("filter-doubt"):
         yield f"filter {bridge['name']}: {bridge['filter-doubt']}"
     if bridge.get("lanes"):
@@ -191,7 +193,8 @@ def describe(status: Mapping[str, Any]) -> Iterator[str]:
     for bridge in status.get("bridges", ()):
         yield from _bridge(bridge)
     for link in status.get("links", ()):
-        yield f"link {link['bridge']} of {link['node']} from {link['peer']} {_pairs(link, 'user', 'since')}"
+        counts = _pairs(link, "user", "since") + _compression(link)
+        yield f"link {link['bridge']} of {link['node']} from {link['peer']} {counts}"
     duplicates = status.get("duplicates", {})
     for address in status.get("addresses", ()):
         counted = {**address, "duplicates": duplicates.get(address["address"], 0)}
@@ -201,6 +204,16 @@ def describe(status: Mapping[str, Any]) -> Iterator[str]:
         for queue in address["queues"]:
             counts = _pairs(queue, "next", "lag", "leased", "filter")
             yield f"queue {address['address']}/{queue['name']} {counts}"
+
+
+def _compression(way: Mapping[str, Any]) -> str:
+    """The bytes of a bridge to a node, or of a link, before and after compression; empty where they are
+    equal.
+    """
+    frame_bytes, wire_bytes = way.get("frame-bytes", 0), way.get("wire-bytes", 0)
+    if wire_bytes >= frame_bytes:
+        return ""
+    return f" {_pairs(way, 'frame-bytes', 'wire-bytes')} ratio {frame_bytes / wire_bytes:.1f}"
 
 
 def _times(bridge: Mapping[str, Any]) -> str:

@@ -23,6 +23,7 @@ from bridge.link.machine import Ending
 from bridge.link.receiving import NodeIdentity
 from bridge.link.room import LinkRoom
 from bridge.link.socket import serve_link
+from bridge.relay.counts import Traffic
 from bridge.replay.node_presence import Present, Question
 from bridge.runtime.clock import Clock
 
@@ -43,6 +44,8 @@ class OpenLink:
     peer: str
     #: Wall clock, ms.
     since_ms: int
+    #: What has come over it.
+    traffic: Traffic
 
 
 class LinkService:
@@ -75,6 +78,15 @@ class LinkService:
         self.open: dict[OpenLink, None] = {}
         #: Links that were opened since the node started.
         self.opened = 0
+        #: What has come over links that have ended.
+        self._ended = Traffic()
+
+    def received(self) -> Traffic:
+        """What has come over all links since the node started."""
+        total = Traffic()
+        for traffic in (self._ended, *(link.traffic for link in self.open)):
+            total.count(traffic.frame_bytes, traffic.wire_bytes)
+        return total
 
     async def serve(self, request: web.Request, principal: Principal) -> web.StreamResponse:
         """Serve one link, from the upgrade to its end. Credentials have been checked.
@@ -92,13 +104,14 @@ class LinkService:
     async def _serve(
         self, request: web.Request, principal: Principal, handshake: Handshake
     ) -> web.StreamResponse:
-        peer = request.remote or ""
+        peer, traffic = request.remote or "", Traffic()
         link: OpenLink | None = None
 
         def make_end(hello: Hello) -> LinkEnd:
             nonlocal link
             end = self._make_end(hello, principal)
-            link = OpenLink(hello.bridge, hello.node_name, principal.name, peer, self._clock.wall_ms())
+            since_ms = self._clock.wall_ms()
+            link = OpenLink(hello.bridge, hello.node_name, principal.name, peer, since_ms, traffic)
             self.open[link] = None
             self.opened += 1
             handshake.end()
@@ -111,6 +124,7 @@ class LinkService:
                 _log.warning("link-refused", user=principal.name, peer=peer, reason=reason)
                 return
             del self.open[link]
+            self._ended.count(traffic.frame_bytes, traffic.wire_bytes)
             _log.info(
                 "link-closed",
                 bridge=link.bridge,
@@ -132,6 +146,7 @@ class LinkService:
             clock=self._clock,
             on_end=ended,
             room=self._room,
+            traffic=traffic,
         )
 
     async def present(self, request: web.Request, principal: Principal) -> Answer:

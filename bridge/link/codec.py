@@ -71,6 +71,7 @@ LIMITS: Final[Mapping[type[Frame], Mapping[str, Limit]]] = {
         "max_message_size": _NUMBER,
         "max_frame_size": _NUMBER,
         "max_body_size": _NUMBER,
+        "compression": _NAME,
     },
     OpenStream: {
         "index": _INDEX,
@@ -129,7 +130,7 @@ def encode(frame: AnyFrame) -> bytes:
     return _encoder.encode(frame)
 
 
-def decode(data: bytes) -> AnyFrame:
+def decode(data: bytes | bytearray) -> AnyFrame:
     """The frame in a binary WebSocket message, each of its fields within its limit.
 
     Raises:

@@ -162,11 +162,23 @@ class Driver:
             if self._machine.may_read:
                 # The frame is bound to no name: aiohttp keeps the error that ends the loop, and by it this
                 # frame of the stack.
-                self._machine.receive(await self._socket.receive(), now(self._clock))
+                self._machine.receive(await self._message(), now(self._clock))
                 self.wake()
             else:
-                self._moved.clear()
-                await self._moved.wait()
+                await self._until_moved()
+
+    async def _message(self) -> bytes:
+        """The next message, once the machine takes it: it is small while it waits to be unpacked."""
+        data = await self._socket.receive()
+        while (
+            not self._machine.may_take(data, self._moved.set) and self._machine.state is not LinkState.CLOSED
+        ):
+            await self._until_moved()
+        return data
+
+    async def _until_moved(self) -> None:
+        self._moved.clear()
+        await self._moved.wait()
 
     async def _write(self) -> None:
         while True:
@@ -186,6 +198,7 @@ class Driver:
             detail = f"{len(data)} bytes, where the other end takes {most}: lower producer-window-size"
             self._machine.close(CloseCode.FRAME_TOO_LARGE, detail, permanent=True)
             return
+        data = self._machine.packed(frame, data, now(self._clock))
         match frame:
             case BatchFrame():
                 crash_point("link.before-batch")

@@ -30,9 +30,9 @@ class LinkKind(EndKind):
     takes_chunks = True
 
     def used_keys(self, connector: Connector | None) -> UsedKeys:
-        """The token, the proxy, the keys of TLS, and those of a bridge's link."""
+        """The token, the proxy, compression, the keys of TLS, and those of a bridge's link."""
         tls = ("ca", "certificate", "key", "server_name") if _has_tls(connector) else ()
-        return UsedKeys(connector=frozenset(("token", "proxy", *tls)), target=_LINK)
+        return UsedKeys(connector=frozenset(("token", "proxy", "compression", *tls)), target=_LINK)
 
     def check_url(self, url: str) -> None:
         """Check a connector's URL. Raises: ValueError: the rule that it breaks."""

@@ -95,6 +95,8 @@ class Hello(Frame, frozen=True, tag="HELLO"):
     #: Bytes that the sender has on its way at most (`confirmation-window-size`), so that the receiver's
     #: credit does not stop it before; 0: it does not say.
     window: int = 0
+    #: Compressions in which the sender can send batches and bodies.
+    compression: Annotated[tuple[_Name, ...], Meta(max_length=limits.COMPRESSIONS_MOST)] = ()
 
 
 class Welcome(Frame, frozen=True, tag="WELCOME"):
@@ -115,6 +117,8 @@ class Welcome(Frame, frozen=True, tag="WELCOME"):
     inherited: Annotated[tuple[_Name, ...], Meta(max_length=limits.INHERITED_MOST)] = ()
     #: Largest body taken in BODY frames, bytes; 0: none is.
     max_body_size: int = 0
+    #: The one of HELLO's compressions that it takes; empty: none.
+    compression: str = ""
 
 
 class OpenStream(Frame, frozen=True, tag="OPEN"):

@@ -88,6 +88,13 @@ INITIAL_CREDIT: Final = 10 * MIB
 LEAST_FRAME: Final = 16 * MIB
 #: Bytes beside the bodies: keys, headers, producers' IDs, runs, origins, the frame's fields.
 FRAME_SLACK: Final = 4 * MIB
+#: Names of compressions in HELLO.
+COMPRESSIONS_MOST: Final = 8
+#: Largest window of a compressed frame, in bytes: the one that RFC 8878 asks every decoder to support.
+WINDOW_MOST: Final = 8 * MIB
+#: Blocks of a compressed frame: so many, and one for each `BLOCK_MEAN_LEAST` bytes of its content.
+BLOCKS_LEAST: Final = 16
+BLOCK_MEAN_LEAST: Final = 1 * KIB
 #: Largest frame that a receiver sends, in bytes: its frames are small.
 ANSWER_MOST: Final = 64 * KIB
 

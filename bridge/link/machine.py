@@ -144,13 +144,25 @@ class Machine(Generic[EventT]):
         self._liveness.heard(now.ms)
         self._frame_bytes = len(data)
         try:
-            frame = decode(data)
+            frame = self._frame_in(data)
             act = self.TABLE.get((self.state, type(frame)))
             if act is None:
                 raise BrokenFrame(f"{name_of(frame)} is not allowed here in state {self.state.value}")
             act(self, frame, now)
         except BrokenFrame as error:
             self.close(CloseCode.PROTOCOL, error.detail)
+
+    def _frame_in(self, data: bytes) -> AnyFrame:
+        """The frame in a message of the other end. Raises: BrokenFrame."""
+        return decode(data)
+
+    def may_take(self, _data: bytes, _wake: Callable[[], None]) -> bool:
+        """Whether to act on a message that has come. Otherwise `_wake` is called when to ask again."""
+        return True
+
+    def packed(self, _frame: AnyFrame, data: bytes, _now: Now) -> bytes:
+        """The message that carries a frame, which is encoded as `data`."""
+        return data
 
     @property
     def may_read(self) -> bool:

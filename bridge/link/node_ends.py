@@ -51,6 +51,7 @@ class LinkEnds(NodeEnds):
             call_timeout_ms=bridge.call_timeout_ms,
             clock=self._node.clock,
             read_chunk=_paced(self._node.read_chunk, lane.pacer),
+            traffic=lane.counts,
         )
 
     def _endpoint(self, name: str) -> Endpoint:
@@ -63,6 +64,7 @@ class LinkEnds(NodeEnds):
             connector.server_name or None,
             name,
             connector.proxy_to(connector.url),
+            connector.compression,
         )
 
     def plan_target(

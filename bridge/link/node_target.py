@@ -7,9 +7,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+import msgspec
+
 from bridge.errors import TargetUnavailable
 from bridge.link.body_pace import BodyPace
 from bridge.link.codec import check
+from bridge.link.compressor import Compressor
 from bridge.link.correspondent import Correspondence, Correspondent
 from bridge.link.driver import Driver, Socket, named, now
 from bridge.link.frames import CloseCode, Hello, Welcome
@@ -20,6 +23,7 @@ from bridge.link.sending import ChunkWanted
 from bridge.link.socket import Endpoint, connect
 from bridge.messages.batch import Batch
 from bridge.messages.block import KeptBody
+from bridge.relay.counts import Traffic
 from bridge.relay.ports import Opened, Receipt, Stream
 from bridge.runtime.clock import Clock, SystemClock
 
@@ -34,7 +38,7 @@ class NodeTarget:
     decides when to. A link that died fails the calls that wait, and every call until the next `open`; the
     streams must then be opened again. `correspondent` exchanges notices over each connection with the other
     node's extension; None: notices that come are ignored. `read_chunk` reads large bodies; None: no batch has
-    one.
+    one. `traffic` counts the bytes that leave.
 
     Raises:
         BrokenFrame: a field of `hello` is beyond its limit.
@@ -49,7 +53,9 @@ class NodeTarget:
         clock: Clock | None = None,
         correspondent: Correspondent | None = None,
         read_chunk: ReadChunk | None = None,
+        traffic: Traffic | None = None,
     ) -> None:
+        hello = msgspec.structs.replace(hello, compression=Compressor(endpoint.compression).offered)
         check(hello)
         self._read_chunk = read_chunk
         self._endpoint = endpoint
@@ -57,6 +63,7 @@ class NodeTarget:
         self._call_timeout_ms = call_timeout_ms
         self._clock = clock or SystemClock()
         self._correspondent = correspondent
+        self._traffic = traffic
         self._link: _Link | None = None
         self._pace = BodyPace()
         self._connecting = asyncio.Lock()
@@ -141,7 +148,11 @@ class NodeTarget:
         closes = self._closes
         socket = await connect(self._endpoint, self._call_timeout_ms)
         sender = Sender(
-            self._hello, call_timeout_ms=self._call_timeout_ms, now=now(self._clock), pace=self._pace
+            self._hello,
+            call_timeout_ms=self._call_timeout_ms,
+            now=now(self._clock),
+            pace=self._pace,
+            compressor=Compressor(self._endpoint.compression, self._traffic),
         )
         link = _Link(socket, sender, self._clock, self._hello.bridge, self._correspondent, self._read_chunk)
         try:

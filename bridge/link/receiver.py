@@ -8,11 +8,16 @@ has something to group; their outcomes are processed in the order of the batches
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from typing import Final
 
 from bridge.errors import BridgeError, OutOfSequence
 from bridge.link import batch_frames, limits
 from bridge.link.arriving import Arriving
+from bridge.link.codec import decode
+from bridge.link.compressor import PAYLOADS
 from bridge.link.frames import (
+    AnyFrame,
     BatchFrame,
     BodyFrame,
     BrokenFrame,
@@ -45,19 +50,35 @@ from bridge.link.receiving import (
     Stage,
 )
 from bridge.link.room import LinkRoom
+from bridge.link.zstd import decompress, is_compressed
 from bridge.messages.stream_names import StreamKind
+from bridge.relay.counts import Traffic
 from bridge.relay.ports import Receipt, Stream, StreamState
 from dedup.verdict import Verdict
+
+#: The names of the frames that may come compressed.
+_COMPRESSED: Final = " and ".join(name_of(frame) for frame in PAYLOADS)
 
 
 class Receiver(Machine[Event]):
     """The state machine of the end that receives batches."""
 
     def __init__(
-        self, identity: NodeIdentity, *, call_timeout_ms: int, now: Now, room: LinkRoom | None = None
+        self,
+        identity: NodeIdentity,
+        *,
+        call_timeout_ms: int,
+        now: Now,
+        room: LinkRoom | None = None,
+        traffic: Traffic | None = None,
     ) -> None:
-        """`room`: of all links of the node; None: this link is alone."""
+        """`room`: of all links of the node; None: this link is alone. `traffic` counts what comes."""
         super().__init__(now, largest_sent=limits.ANSWER_MOST)
+        self._traffic = traffic or Traffic()
+        #: Whether batches and bodies may come compressed, by WELCOME.
+        self._takes_compressed = False
+        #: Called when a compressed frame that has come may be unpacked; None: none waits.
+        self._unpacker: Callable[[], None] | None = None
         self._identity = identity
         self._room = room or LinkRoom(limits.NUMBER_MOST)
         self.arriving = Arriving(self._room, limits.largest_frame(identity.max_message_size))
@@ -118,7 +139,10 @@ class Receiver(Machine[Event]):
     def is_behind(self) -> bool:
         """As `Machine.is_behind`: batches or OPENs wait for the target, or the room of all links is full."""
         return (
-            self.arriving.held or self._opens >= limits.OPENS_MOST or self._buffered >= limits.BUFFERED_MOST
+            self.arriving.held
+            or (self._unpacker is not None and self._room.kept >= self._room.most)
+            or self._opens >= limits.OPENS_MOST
+            or self._buffered >= limits.BUFFERED_MOST
         )
 
     # ------------------------------------------------------------------ the target's answers
@@ -132,7 +156,9 @@ class Receiver(Machine[Event]):
         # As much as the sender's window, for a far line; what has come is bounded by `may_read` all the same.
         self._whole_credit = max(self._identity.credit, min(hello.window, self._room.most))
         self._credit = self._whole_credit
-        self._controls.append(self._identity.welcome(self._whole_credit))
+        welcome = self._identity.welcome(hello, self._whole_credit)
+        self._takes_compressed = bool(welcome.compression)
+        self._controls.append(welcome)
 
     def opened(self, index: int, state: StreamState) -> None:
         """Answer an `Opening` with the target's record of the stream."""
@@ -213,9 +239,9 @@ class Receiver(Machine[Event]):
         """Count bytes that the link holds in memory, or holds no more."""
         self._buffered += size
         if size > 0:
-            self._room.take(size)
+            self._room.keep(size)
         else:
-            self._room.give(-size)
+            self._room.release(-size)
 
     def stop(self, reason: str) -> None:
         """Answer the batches at the target, take no more, then close with STOPPING and the reason."""
@@ -232,8 +258,10 @@ class Receiver(Machine[Event]):
         self._waiting.clear()
         self._unanswered.clear()
         self._events.clear()
+        if self._unpacker is not None:
+            self._room.stay_packed(self._unpacker)
         buffered, self._buffered = self._buffered, 0
-        self._room.give(buffered)
+        self._room.release(buffered)
         self.arriving.end()
 
     @property
@@ -260,6 +288,40 @@ class Receiver(Machine[Event]):
         return self._greeting_deadline_ms if self.state is LinkState.GREETING else super().deadline_ms()
 
     # ------------------------------------------------------------------ frames in
+
+    def _frame_in(self, data: bytes) -> AnyFrame:
+        """As `Machine._frame_in`; the frame may be compressed."""
+        compressed = is_compressed(data)
+        content = decompress(data, self._content_most()) if compressed else data
+        frame = decode(content)
+        if isinstance(frame, PAYLOADS):
+            self._frame_bytes = len(content)
+            self._traffic.count(len(content), len(data))
+        elif compressed:
+            raise BrokenFrame(f"{name_of(frame)} came compressed; only {_COMPRESSED} may")
+        return frame
+
+    def may_take(self, data: bytes, wake: Callable[[], None]) -> bool:
+        """As `Machine.may_take`: a compressed frame waits while the batches of all links take too much."""
+        if not is_compressed(data):
+            return True
+        if self._room.may_unpack(wake):
+            self._unpacker = None
+            return True
+        self._unpacker = wake
+        self._liveness.hold()
+        return False
+
+    def _content_most(self) -> int:
+        """The most bytes that a compressed frame may hold now: the sender's credit, as `_check_flow` counts
+        it, and the lists beside the bodies. Raises: BrokenFrame: none may come.
+        """
+        if not self._takes_compressed:
+            raise BrokenFrame("a compressed frame, where WELCOME names no compression")
+        most = limits.largest_frame(self._identity.max_message_size)
+        if not self._unanswered or self._credit == self._identity.credit:
+            return most
+        return min(most, max(self._credit, 0) + limits.FRAME_SLACK)
 
     def _on_hello(self, frame: Hello, now: Now) -> None:
         if frame.version != limits.VERSION:

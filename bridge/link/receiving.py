@@ -10,6 +10,7 @@ from bridge.errors import BridgeError
 from bridge.link import limits
 from bridge.link.frames import BodyFrame, BrokenFrame, Hello, Welcome
 from bridge.link.machine import StreamGate
+from bridge.link.zstd import ZSTD
 from bridge.messages.batch import Batch
 from bridge.relay.ports import Receipt, Stream
 
@@ -30,8 +31,10 @@ class NodeIdentity:
     inherited: Callable[[], tuple[str, ...]] = tuple
     #: Largest body that comes in chunks, bytes; 0: none does.
     max_body_size: int = 0
+    #: Whether it takes batches and bodies that are compressed.
+    takes_compressed: bool = True
 
-    def welcome(self, credit: int) -> Welcome:
+    def welcome(self, hello: Hello, credit: int) -> Welcome:
         """The answer to HELLO, with this credit."""
         return Welcome(
             version=limits.VERSION,
@@ -43,6 +46,7 @@ class NodeIdentity:
             max_frame_size=limits.largest_frame(self.max_message_size),
             inherited=self.inherited(),
             max_body_size=self.max_body_size,
+            compression=ZSTD if self.takes_compressed and ZSTD in hello.compression else "",
         )
 
 

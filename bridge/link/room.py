@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -29,6 +30,9 @@ class LinkRoom:
         self.buffered = 0
         #: Links that are held, in order.
         self._held: dict[Held, None] = {}
+        #: Of `buffered`, those of batches and chunks that links keep; and what waits to unpack one.
+        self.kept = 0
+        self._unpackers: set[Callable[[], None]] = set()
 
     @property
     def is_full(self) -> bool:
@@ -54,3 +58,31 @@ class LinkRoom:
             link = next(iter(self._held))
             del self._held[link]
             link.admit()
+
+    def keep(self, size: int) -> None:
+        """As `take`, of a frame that is whole and unpacked."""
+        self.kept += size
+        self.take(size)
+
+    def release(self, size: int) -> None:
+        """As `give`, of frames that were kept. Then those that wait may be unpacked."""
+        self.kept -= size
+        self.give(size)
+        if self.kept < self.most:
+            unpackers, self._unpackers = self._unpackers, set()
+            for wake in unpackers:
+                wake()
+
+    def may_unpack(self, wake: Callable[[], None]) -> bool:
+        """Whether a compressed frame that has come may be unpacked: one may go beyond the limit.
+
+        Otherwise `wake` is called once, when it may, unless `stay_packed` comes first.
+        """
+        if self.kept < self.most:
+            return True
+        self._unpackers.add(wake)
+        return False
+
+    def stay_packed(self, wake: Callable[[], None]) -> None:
+        """Forget a frame that waits: its link has ended."""
+        self._unpackers.discard(wake)

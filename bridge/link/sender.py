@@ -15,6 +15,7 @@ from bridge.errors import BridgeError, TargetUnavailable
 from bridge.link import batch_frames, limits
 from bridge.link.body_pace import BodyPace
 from bridge.link.clock_offset import MEASURE_INTERVAL_MS
+from bridge.link.compressor import PAYLOADS, Compressor
 from bridge.link.frames import (
     AnyFrame,
     BatchFrame,
@@ -50,9 +51,20 @@ _TAKES_NO_BODIES = "LARGE_BODIES_NOT_TAKEN: the other node takes no body in chun
 class Sender(Machine[Answered | ChunkWanted]):
     """The state machine of the end that sends batches."""
 
-    def __init__(self, hello: Hello, *, call_timeout_ms: int, now: Now, pace: BodyPace | None = None) -> None:
-        """`pace`: of large bodies, as the connection before has left it; None: this is the first."""
+    def __init__(
+        self,
+        hello: Hello,
+        *,
+        call_timeout_ms: int,
+        now: Now,
+        pace: BodyPace | None = None,
+        compressor: Compressor | None = None,
+    ) -> None:
+        """`pace`: of large bodies, as the connection before has left it; None: this is the first.
+        `compressor`: the one whose compressions HELLO names; None: nothing is compressed.
+        """
         super().__init__(now, largest_sent=limits.LEAST_FRAME)
+        self._compressor = compressor or Compressor("off")
         self._hello = hello
         self._call_timeout_ms = call_timeout_ms
         self._pending = PendingRequests(limits.deadline_ms(now.ms, call_timeout_ms))
@@ -194,6 +206,10 @@ class Sender(Machine[Answered | ChunkWanted]):
         if control is not None or self.state is not LinkState.OPEN:
             return control
         return self._next_in_turn() if self._notices else self._next_batch()
+
+    def packed(self, frame: AnyFrame, data: bytes, now: Now) -> bytes:
+        """As `Machine.packed`; batches and bodies may be compressed."""
+        return self._compressor.packed(frame, data, now.ms) if isinstance(frame, PAYLOADS) else data
 
     def _next_in_turn(self) -> Notice | BatchFrame | BodyFrame:
         """A notice and a batch by turns, so that neither waits until there is none of the other."""
@@ -380,6 +396,7 @@ class Sender(Machine[Answered | ChunkWanted]):
             detail = f"this node speaks version {limits.VERSION}; found version {frame.version}"
             self.close(CloseCode.VERSION, detail, permanent=True)
             return
+        self._compressor.agree(frame.compression)
         self.state = LinkState.OPEN
         self._credit = self._whole_credit = frame.credit
         self._largest_body = frame.max_body_size
@@ -417,6 +434,7 @@ class Sender(Machine[Answered | ChunkWanted]):
             raise BrokenFrame(f"RECEIPT.number: expected {expected}; found {frame.number}")
         delivery = self._in_flight.popleft()
         self._sent_unanswered -= 1
+        self._compressor.answered(frame.number, now.ms)
         delivery.stream.next = frame.next
         offset_ms = self.clock_offset_ms
         receipt = batch_frames.to_receipt(
@@ -454,6 +472,7 @@ class Sender(Machine[Answered | ChunkWanted]):
     def _on_credit(self, frame: Credit, now: Now) -> None:
         self._credit += frame.bytes
         self._pace.confirmed(frame.bytes, now.ms)
+        self._compressor.stored(frame.bytes, now.ms)
 
     def _settle(self) -> None:
         """Answer the batches that are answered here and have no sent batch before them."""

@@ -19,6 +19,7 @@ from bridge.client.moving import Moving, WatchedRequest
 from bridge.client.tunnel_connector import TunnelConnector
 from bridge.errors import BridgeError, Malformed, Stopping, TargetBusy, TargetRefused, TargetUnavailable
 from bridge.link import limits
+from bridge.link.compressor import Compression
 from bridge.link.connect_errors import NO_ANSWER, is_untrusted, not_a_link, said
 from bridge.link.correspondent import LinkEnd
 from bridge.link.driver import now
@@ -30,6 +31,7 @@ from bridge.link.receiver import Receiver
 from bridge.link.receiving import NodeIdentity
 from bridge.link.room import LinkRoom
 from bridge.link.wire import Wire
+from bridge.relay.counts import Traffic
 from bridge.runtime.clock import Clock, SystemClock
 from bridge.runtime.proxies import Proxy
 from bridge.runtime.tunnels import ProxyFailed
@@ -65,6 +67,8 @@ class Endpoint:
     connector: str = ""
     #: On the way to it; None: there is none.
     proxy: Proxy | None = None
+    #: Whether batches are compressed on the way there.
+    compression: Compression = "off"
 
     def __str__(self) -> str:
         return f"connector {self.connector}: {self.url}" if self.connector else self.url
@@ -443,6 +447,7 @@ async def serve_link(  # noqa: PLR0913 - one link, from the upgrade to its end
     clock: Clock | None = None,
     on_end: Callable[[Ending], None] | None = None,
     room: LinkRoom | None = None,
+    traffic: Traffic | None = None,
 ) -> web.WebSocketResponse:
     """The handler of `GET /v1/link`: carries the link's batches to a local target until the link ends.
 
@@ -450,7 +455,7 @@ async def serve_link(  # noqa: PLR0913 - one link, from the upgrade to its end
     (TargetRefused, TargetUnavailable) go to the sender. `call_timeout_ms` bounds the wait for HELLO. The
     first event of `endings` that is set closes the link with STOPPING and its text, after the answers of the
     deliveries under way. `on_end` is called with the link's ending. `room` is the memory that all links may
-    take together.
+    take together; `traffic` counts the bytes that come.
 
     Raises:
         Malformed: the request is no WebSocket upgrade.
@@ -467,7 +472,7 @@ async def serve_link(  # noqa: PLR0913 - one link, from the upgrade to its end
     wire = Wire(request.transport)  # before the answer: no byte of a frame is missed
     await ws.prepare(request)
     clock = clock or SystemClock()
-    machine = Receiver(identity, call_timeout_ms=call_timeout_ms, now=now(clock), room=room)
+    machine = Receiver(identity, call_timeout_ms=call_timeout_ms, now=now(clock), room=room, traffic=traffic)
     if ws.ws_protocol != limits.SUBPROTOCOL:
         asked = ascii(request.headers.get("Sec-WebSocket-Protocol", "none"))[1:-1]
         detail = f"this node speaks {limits.SUBPROTOCOL}; found {asked}"

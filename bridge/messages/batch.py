@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.block import Block
-from bridge.messages.message import Message
+from bridge.messages.message import CHUNK_BYTES, Message
 from bridge.messages.positions import Runs
 
 
@@ -55,8 +55,15 @@ class Batch:
 
     @property
     def size(self) -> int:
-        """Bytes of the messages; windows count these."""
+        """Bytes of the messages."""
         return self.block.whole_size if self.block is not None else 0
+
+    @property
+    def window_size(self) -> int:
+        """Bytes that windows count: of a large body, which is sent in pieces beside others, a chunk."""
+        if self.block is None or self.block.large is None:
+            return self.size
+        return min(self.size, CHUNK_BYTES)
 
     def until(self, end: int) -> Batch:
         """The part at positions < `end`, which lies inside ``(from_, upto)``.

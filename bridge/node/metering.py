@@ -23,6 +23,7 @@ from bridge.journal.sqlite.reader import BridgeLag
 from bridge.journal.values.store import AddressStatus
 from bridge.node.bridge_set import BridgeSet, NodeBridge
 from bridge.node.extension import Extension
+from bridge.relay.counts import Traffic
 from bridge.relay.filtering import filter_doubt
 from bridge.relay.lag import Lag, PartitionStatus, total
 from bridge.relay.line import LIMITS, LineStatus
@@ -128,6 +129,8 @@ class Metering:
             yield Sample(metrics.CONNECTED, int(relay.connected), labels)
             yield Sample(metrics.THROTTLED_SECONDS, counts.throttled_ms / 1000, labels)
             yield Sample(metrics.RECONNECTS, counts.reconnects, labels)
+            yield Sample(metrics.FRAME_BYTES, counts.frame_bytes, labels)
+            yield Sample(metrics.WIRE_BYTES, counts.wire_bytes, labels)
             yield Sample(metrics.LAST_PROGRESS, counts.last_progress_ms / 1000, labels)
             yield from metrics.state_samples(name, relay.state)
             lag = lag_of(name, found, self._lags)
@@ -176,6 +179,9 @@ class Metering:
         yield Sample(metrics.LOG_LINES_DROPPED, log_output.dropped_lines(), {})
         yield Sample(metrics.LINKS, 0 if self._links is None else len(self._links.open), {})
         yield Sample(metrics.LINKS_OPENED, 0 if self._links is None else self._links.opened, {})
+        received = Traffic() if self._links is None else self._links.received()
+        yield Sample(metrics.RECEIVED_FRAME_BYTES, received.frame_bytes, {})
+        yield Sample(metrics.RECEIVED_WIRE_BYTES, received.wire_bytes, {})
         for meter in (self.acceptor, self.operations):
             for code, count in meter.refused.items():
                 labels = {"listener": meter.listener, "code": code}

@@ -98,6 +98,8 @@ class Control:
                     "user": link.user,
                     "peer": link.peer,
                     "since": timestamp(link.since_ms / 1000),
+                    "frame-bytes": link.traffic.frame_bytes,
+                    "wire-bytes": link.traffic.wire_bytes,
                 }
                 for link in self._node.open_links
             ],
@@ -179,6 +181,8 @@ class Control:
             "lag": None if lag is None else lag[0],
             "oldest-waiting-seconds": None if lag is None else _age_s(lag[1], now_ms),
             "reconnects": counts.reconnects,
+            "frame-bytes": counts.frame_bytes,
+            "wire-bytes": counts.wire_bytes,
             "last-progress": timestamp(counts.last_progress_ms / 1000) if counts.last_progress_ms else None,
         }
 

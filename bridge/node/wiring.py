@@ -261,13 +261,14 @@ class _Parts(NodeParts):
 
     def links(self, journal: Journal) -> LinkService:
         """The receiving end of node links."""
-        options = journal.options
+        options, acceptor = journal.options, self.settings.acceptor or AcceptorSettings()
         identity = NodeIdentity(
             node_id=journal.identity.node_id,
             node_name=options.node,
             store=journal.store,
             max_message_size=min(options.max_message_bytes, WHOLE_BODY_BYTES),
             max_body_size=options.max_message_bytes,
+            takes_compressed=acceptor.compression != "off",
             inherited=lambda: tuple(
                 store for extension in self.extensions for store in extension.inherited_stores()
             ),
@@ -278,7 +279,7 @@ class _Parts(NodeParts):
             call_timeout_ms=options.call_timeout_ms,
             clock=self.clock,
             answer=present_here(journal),
-            max_link_bytes=(self.settings.acceptor or AcceptorSettings()).max_link_size_bytes,
+            max_link_bytes=acceptor.max_link_size_bytes,
         )
 
     def _link_end(self, journal: Journal, hello: Hello, principal: Principal) -> LinkEnd:

@@ -8,7 +8,22 @@ from bridge.messages.batch import Batch
 
 
 @dataclass(slots=True)
-class Counts:
+class Traffic:
+    """Bytes of batches and large bodies over links to or from other nodes, those sent again too."""
+
+    #: As frames of the link.
+    frame_bytes: int = 0
+    #: As they went over the line: compressed where that paid.
+    wire_bytes: int = 0
+
+    def count(self, frame_bytes: int, wire_bytes: int) -> None:
+        """Add one frame."""
+        self.frame_bytes += frame_bytes
+        self.wire_bytes += wire_bytes
+
+
+@dataclass(slots=True)
+class Counts(Traffic):
     """The counts of a bridge, or of one of its lanes, since the node started."""
 
     sent: int = 0
@@ -57,6 +72,7 @@ class Counts:
         """
         if part.examined:
             self.missing = self.missing & part.missing if self.examined else part.missing
+        self.count(part.frame_bytes, part.wire_bytes)
         self.examined += part.examined
         self.taken += part.taken
         self.sent += part.sent

@@ -228,7 +228,7 @@ class Pump:
         while batch.stream not in self._backed_off:
             if self._may_send(batch):
                 return self.session.pacer is None or await self._paced(batch, self.session.pacer)
-            self.session.hold(batch.size)
+            self.session.hold(batch.window_size)
             await self._change()
         return False
 
@@ -251,17 +251,18 @@ class Pump:
         """Whether there is room, and the target knows where the stream begins."""
         if batch.stream in self.session.unseen and self._is_in_flight(batch.stream):
             return False
-        return self.session.has_room(batch.size)
+        return self.session.has_room(batch.window_size)
 
     def _is_in_flight(self, stream: str) -> bool:
         return self._in_flight_of[stream] > 0
 
     def _send_now(self, batch: Batch) -> None:
-        self.session.window.sent(batch.size, batch.count)
-        self.session.line.sent(batch.size, _now_s())
+        self.session.window.sent(batch.window_size, batch.count)
         self.session.counts.sent += batch.count
         # Tasks begin in the order in which they are made: the target's calls are in order.
         entry = _InFlight(batch, asyncio.create_task(_deliver(self.session.target, batch)))
+        # A large body goes in pieces, which have a pace of their own.
+        self.session.line.sent(0 if entry.is_large else batch.size, _now_s())
         self._large += entry.is_large
         if self._large:
             entry.delivery.add_done_callback(lambda _: self._changed.set())
@@ -360,7 +361,7 @@ class Pump:
             self._large -= entry.is_large
             self._in_flight.remove(entry)  # of many it is the first, except behind a large body
             self._in_flight_of[entry.batch.stream] -= 1
-            self.session.window.confirmed(entry.batch.size, entry.batch.count)
+            self.session.window.confirmed(entry.batch.window_size, entry.batch.count)
             if entry.batch.stream in self._backed_off:
                 self._backed_off.answered(entry.batch.stream, _now_s())
                 self._look_at_due()

@@ -346,7 +346,7 @@ class Session:
 
     def left(self, batch: Batch) -> None:
         """The connection ended while this batch was in flight."""
-        self.window.confirmed(batch.size, batch.count)
+        self.window.confirmed(batch.window_size, batch.count)
         self._unconfirmed.setdefault(batch.stream, []).append(
             _Unconfirmed(replace(batch, block=None), batch.size)
         )

@@ -125,6 +125,12 @@ THROTTLED_SECONDS: Final = _counter(
     "throttled_seconds_total", "How long the target's brokers have asked to wait (quotas).", _BRIDGE
 )
 RECONNECTS: Final = _counter("reconnects_total", "Times that the bridge connected again.", _BRIDGE)
+FRAME_BYTES: Final = _counter(
+    "link_frame_bytes_total", "Bytes of batches and bodies sent to another node, before compression.", _BRIDGE
+)
+WIRE_BYTES: Final = _counter(
+    "link_wire_bytes_total", "Bytes that they took on the line, compressed where that paid.", _BRIDGE
+)
 MESSAGES_UNROUTED: Final = _counter(
     "messages_unrouted_total", "Messages that no queue of the address took: each has a filter.", _ADDRESS
 )
@@ -150,6 +156,14 @@ ID_CACHE_OLDEST_SECONDS: Final = _gauge(
 )
 LINKS: Final = _gauge("links", "Links of other nodes' bridges that are open here.", ())
 LINKS_OPENED: Final = _counter("links_opened_total", "Links that other nodes' bridges have opened.", ())
+RECEIVED_FRAME_BYTES: Final = _counter(
+    "links_received_frame_bytes_total",
+    "Bytes of batches and bodies that came over links, before compression.",
+    (),
+)
+RECEIVED_WIRE_BYTES: Final = _counter(
+    "links_received_wire_bytes_total", "Bytes that they took on the line, compressed where that paid.", ()
+)
 REQUESTS_REFUSED: Final = _counter(
     "requests_refused_total",
     "Requests refused for want of credentials or a right, or for their Origin or Host.",

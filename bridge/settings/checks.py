@@ -34,6 +34,7 @@ _OF_CONNECTORS: Final = {
     "key": "needs a wss:// URL",
     "server_name": "needs a wss:// URL",
     "proxy": "needs a ws:// or wss:// URL",
+    "compression": "needs a ws:// or wss:// URL; Kafka's is compression-type below kafka",
     "identity": "needs a kafka:// URL",
     "kafka": "needs a kafka:// URL",
 }
@@ -182,7 +183,9 @@ def _connector(path: KeyPath, name: str, connector: Connector) -> Iterator[Findi
 def _unused(path: KeyPath, table: Table, rule: str, *keys: str) -> Iterator[Finding]:
     """Keys that have no effect with the connector's URL."""
     for key in keys:
-        if getattr(table, key.replace("-", "_")):
+        attribute = key.replace("-", "_")
+        value = getattr(table, attribute)
+        if value and value != type(table).model_fields[attribute].default:
             yield Finding((*path, key), rule, leans_on=((*path, "url"),))
 
 

@@ -85,6 +85,11 @@ class Connector(Table):
         "",
         repr=False,
     )
+    compression: Literal["auto", "off", "zstd"] = setting(
+        "Batches to the other node: auto compresses them with zstd while the line carries less than 64 Mbit/s"
+        " and they shrink, zstd whenever they shrink, off never.",
+        "auto",
+    )
     identity: str = setting("Kafka: overrides the cluster id in the identities of streams.", "")
     kafka: Kafka | None = setting(
         "Options of the Kafka client. Further keys: any scalar option of aiokafka's consumer or producer, in "

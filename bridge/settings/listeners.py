@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator
 
@@ -127,6 +127,9 @@ class Acceptor(Table):
         "Bytes of frames that come over all node links, from their header on, and of batches that are not "
         "stored; beyond it no frame begins.",
         "256MiB",
+    )
+    compression: Literal["auto", "off"] = setting(
+        "Whether node links may bring batches compressed with zstd: auto takes them, off does not.", "auto"
     )
     max_addresses: Count = setting(
         "Addresses that there may be before clients and links make no more: 404 ADDRESS_NOT_FOUND.",

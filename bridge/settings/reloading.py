@@ -45,7 +45,7 @@ EFFECTS: Final[Mapping[str, Effect]] = {
         Effect.RESTART,
         "url certificate key client-ca insecure allowed-origins max-message-size min-large-message-size"
         " max-headers-size max-duplicate-id-size max-requests max-held-requests max-held-size"
-        " max-transit-size max-connections call-timeout max-link-size max-addresses max-queues",
+        " max-transit-size max-connections call-timeout max-link-size compression max-addresses max-queues",
     ),
     "acceptor.users.*": Effect.IN_PLACE,
     **_rows(
@@ -75,7 +75,7 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     **_rows("addresses.*", Effect.RESTART, "routing-type"),
     "connectors.*": Effect.BRIDGES,
     **_rows("connectors.*", Effect.IN_PLACE, "token"),
-    **_rows("connectors.*", Effect.BRIDGES, "url ca certificate key server-name proxy identity"),
+    **_rows("connectors.*", Effect.BRIDGES, "url ca certificate key server-name proxy compression identity"),
     "connectors.*.kafka": Effect.BRIDGES,
     **_rows(
         "connectors.*.kafka",

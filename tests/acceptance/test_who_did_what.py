@@ -35,7 +35,14 @@ def test_the_hub_names_who_is_connected_from_where_and_for_how_long(make_node: M
     assert {key: opened[key] for key in who} == who
     (link,) = hub.ops.get("/v1/status").json["links"]
     assert datetime.fromisoformat(link.pop("since")).year > 2000
-    assert link == {"bridge": BRIDGE, "node": "edge", "user": "edge-user", "peer": "127.0.0.1"}
+    assert link == {
+        "bridge": BRIDGE,
+        "node": "edge",
+        "user": "edge-user",
+        "peer": "127.0.0.1",
+        "frame-bytes": 0,
+        "wire-bytes": 0,
+    }
     assert hub.metrics()["core_bridge_links"] == 1
     text = command("status", "--settings", str(hub.file)).out
     assert f"link {BRIDGE} of edge from 127.0.0.1 user edge-user since 20" in text

@@ -147,7 +147,7 @@ class NodeStore(JournalStore):
             check_period_ms=30_000,
             connection_ttl_ms=60_000,
         )
-        return NodeTarget(Endpoint(self.url), hello, call_timeout_ms=5_000)
+        return NodeTarget(Endpoint(self.url, compression="zstd"), hello, call_timeout_ms=5_000)
 
     async def listen(self, stack: AsyncExitStack) -> None:
         def end_of(hello: Hello) -> LinkEnd:

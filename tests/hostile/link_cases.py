@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+import cramjam
 import msgspec
 
 from tests.hostile.peer import PATIENCE_S, Batch, Gone, Hello, Peer, block, frame_head, message
@@ -131,7 +132,7 @@ def odd_fields() -> Iterator[Case]:
 
     The node ends the link, or takes it.
     """
-    for place, value in itertools.product(range(1, 13), ODD):
+    for place, value in itertools.product(range(1, 14), ODD):
         fields = list(FRAMES["HELLO"])
         fields[place] = value
         yield Case(f"HELLO[{place}]={value!r:.20}", _maybe(_silent, fields))
@@ -395,6 +396,57 @@ def _leave(data: bytes) -> Callable[[Peer], None]:
     return act
 
 
+# -- compressed frames ---------------------------------------------------------------------------------------
+
+
+def _zstd(data: bytes) -> bytes:
+    return bytes(cramjam.zstd.compress(data, level=1))
+
+
+def _offering(port: int) -> Peer:
+    return opened(port, compression=("zstd",))
+
+
+def _bombs(peer: Peer) -> None:
+    """Batches of 19 MiB that are some kB on the line: each is unpacked, and refused or stored whole."""
+    packed = _zstd(msgspec.msgpack.encode(Batch(elements=(message(bytes(15 * MIB)),)).fields()))
+    assert len(packed) < 16_384
+    peer.binary(packed)
+    assert peer.until("RECEIPT", "CLOSE")[2] == "stored"
+    peer.binary(_zstd(bytes(19 * MIB)))
+
+
+def compressed() -> Iterator[Case]:
+    """Frames that unpack to too much, to no frame, or with too much memory."""
+    magic, huge = b"\x28\xb5\x2f\xfd", 2**31
+    batch = msgspec.msgpack.encode(Batch().fields())
+    block = (1 << 3 | 1 << 1).to_bytes(3, "little") + b"x"
+    frames = {
+        "a content of 2 GiB": magic + b"\xa0" + huge.to_bytes(4, "little") + block * 4,
+        "a content of 21 MiB": _zstd(bytes(21 * MIB)),
+        "a window of 2 TiB": magic + b"\x80\xf8" + (5).to_bytes(4, "little") + block,
+        "a window of 128 MiB": magic + b"\x80\x88" + (5).to_bytes(4, "little") + block,
+        "no content size": magic + b"\x00\x00" + block,
+        "a dictionary": magic + b"\xa1\x07" + (5).to_bytes(4, "little") + block,
+        "six million empty blocks": magic + b"\xa0" + (5).to_bytes(4, "little") + bytes(18 * MIB),
+        "a second frame": _zstd(batch) + _zstd(b""),
+        "a skippable frame behind": _zstd(batch) + b"\x50\x2a\x4d\x18\x00\x00\x00\x00",
+        "a torn frame": _zstd(batch)[:-1],
+        "a frame in a frame": _zstd(_zstd(batch)),
+        "a PING": _zstd(msgspec.msgpack.encode(["PING", 1, 1])),
+        "no frame": _zstd(bytes(19 * MIB)),
+    }
+    for name, data in frames.items():
+        act = lambda peer, data=data: peer.binary(data)  # noqa: E731
+        yield Case(f"compressed: {name}", _closing(act, _offering), ("PROTOCOL",))
+    yield Case(
+        "compressed, and not agreed on",
+        _closing(lambda peer: peer.binary(_zstd(batch)), opened),
+        ("PROTOCOL",),
+    )
+    yield Case("compressed: a message of 15 MiB, then none", _closing(_bombs, _offering), ("PROTOCOL",))
+
+
 # -- another's names -----------------------------------------------------------------------------------------
 
 
@@ -410,4 +462,4 @@ def names() -> Iterator[Case]:
 
 def link_cases() -> list[Case]:
     """All of them."""
-    return [*out_of_turn(), *odd_fields(), *lies(), *too_much(), *half_open(), *names()]
+    return [*out_of_turn(), *odd_fields(), *lies(), *too_much(), *half_open(), *compressed(), *names()]

@@ -19,6 +19,7 @@ from tests.hostile.rig import Victim, shuffled
         link_cases.lies,
         link_cases.too_much,
         link_cases.half_open,
+        link_cases.compressed,
         link_cases.names,
     ],
 )

@@ -231,6 +231,15 @@ LIMITS: Final = {
         f"{count(link_limits.LEAST_RATE)} a second at least",
         "unit/link/test_liveness.py::test_a_byte_in_each_few_seconds_is_too_slow_and_the_reason_has_its_numbers",
     ),
+    "the content of a compressed frame": Limit(
+        size(link_limits.largest_frame(_ACCEPTOR.max_message_size_bytes)),
+        "unit/link/test_compression.py::"
+        "test_a_content_above_the_largest_frame_is_refused_before_it_is_unpacked",
+    ),
+    "the window of a compressed frame": Limit(
+        size(link_limits.WINDOW_MOST),
+        "unit/link/test_zstd.py::test_a_window_above_the_largest_is_refused_in_one_segment_too",
+    ),
     "deliveries of a link under way": Limit(
         count(link_limits.DELIVERIES_MOST), f"{_LINK}::test_at_most_so_many_are_at_the_target_at_once"
     ),

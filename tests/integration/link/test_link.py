@@ -31,6 +31,7 @@ from bridge.errors import (
 from bridge.link import driver, limits
 from bridge.link.batch_frames import to_frame
 from bridge.link.codec import decode, encode
+from bridge.link.compressor import Compression
 from bridge.link.correspondent import LinkEnd
 from bridge.link.frames import BrokenFrame, Close, CloseCode, Hello, OpenStream, StreamOpened
 from bridge.link.node_target import NodeTarget
@@ -248,8 +249,9 @@ async def link_to(nothing_leaks: None) -> AsyncIterator[Connecting]:
         call_timeout_ms: int = 2_000,
         hello: Hello = WINDOW,
         correspondent: FakeCorrespondent | None = None,
+        compression: Compression = "off",
     ) -> NodeTarget:
-        endpoint = Endpoint(f"ws://127.0.0.1:{port}", token)
+        endpoint = Endpoint(f"ws://127.0.0.1:{port}", token, compression=compression)
         made.append(NodeTarget(endpoint, hello, call_timeout_ms=call_timeout_ms, correspondent=correspondent))
         return made[-1]
 
@@ -743,6 +745,29 @@ async def test_all_links_together_hold_no_more_than_max_link_size(node: Node, li
     await link_to(node.port).open([])  # who comes now is greeted
     assert len(node.target.handed) <= filling + 1 < len(waiting)
     assert node.room.buffered <= node.room.most + MIB // 2, "no frame has begun since"
+    node.target.free.set()
+    for receipts in await asyncio.gather(*waiting):
+        assert receipts[0].verdict is Verdict.STORED
+    assert (len(node.target.handed), node.room.buffered) == (len(waiting), 0)
+
+
+async def test_compressed_frames_of_many_links_are_unpacked_only_where_there_is_room(
+    node: Node, link_to: Connecting
+) -> None:
+    """Each is a hundredth of its content: what waits for room is small."""
+    node.room = LinkRoom(1)
+    node.target.free.clear()
+    streams = [Stream(f"{STREAM.identity}{number}", "orders", "orders", "run") for number in range(8)]
+    targets = [link_to(node.port, compression="zstd") for _ in streams]
+    for target, stream in zip(targets, streams, strict=True):
+        await target.open([stream])
+    waiting = [
+        asyncio.ensure_future(target.deliver([batch(0, 1, 4 * MIB, stream)]))
+        for target, stream in zip(targets, streams, strict=True)
+    ]
+    await until(lambda: bool(node.target.handed), "one is handed over")
+    await link_to(node.port).open([])  # whatever came before this is read by now
+    assert (len(node.target.handed), node.room.buffered < 5 * MIB) == (1, True)
     node.target.free.set()
     for receipts in await asyncio.gather(*waiting):
         assert receipts[0].verdict is Verdict.STORED

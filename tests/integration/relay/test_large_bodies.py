@@ -118,7 +118,7 @@ class Pair:
         selection = BridgeSelection("first", ADDRESSES.__contains__, lambda address: address)
         source = JournalSource(self.edge, selection, Cutter(1 << 20, 100_000, stamp=True), target_name="hub")
         target = NodeTarget(
-            Endpoint(f"ws://127.0.0.1:{self.line_port or self.port}"),
+            Endpoint(f"ws://127.0.0.1:{self.line_port or self.port}", compression="zstd"),
             HELLO,
             call_timeout_ms=1000,
             read_chunk=self.edge.read_chunk,

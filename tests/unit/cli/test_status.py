@@ -43,6 +43,20 @@ def test_what_limits_a_bridge_on_its_way_to_the_target_is_told() -> None:
     ]
 
 
+def test_bytes_before_and_after_compression_are_shown_where_they_differ() -> None:
+    way = {"frame-bytes": 4_000_000, "wire-bytes": 320_000}
+    link = {"bridge": "till", "node": "edge", "peer": "::1", "user": "till", "since": "now"}
+    plain = {"frame-bytes": 90, "wire-bytes": 90}
+    status = {
+        "bridges": [{**BRIDGE, **way}, {**BRIDGE, **plain}],
+        "links": [{**link, **way}, {**link, **plain}],
+    }
+    _, *shown = describe(status)
+    bridge, peer = "bridge eu-to-us FAILED eu:orders -> us ", "link till of edge from ::1 user till since now"
+    compressed = " frame-bytes 4000000 wire-bytes 320000 ratio 12.5"
+    assert shown == [bridge + compressed, bridge, peer + compressed, peer]
+
+
 def test_a_bridge_with_a_filter_says_from_the_start_how_many_messages_it_has_passed_over() -> None:
     counted = {"filtered": 0, "not-evaluated": 0}
     bridges = [

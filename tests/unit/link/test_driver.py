@@ -9,14 +9,18 @@ import pytest
 
 from bridge.link import driver as driver_module
 from bridge.link import limits
+from bridge.link.batch_frames import to_frame
 from bridge.link.codec import decode, encode
+from bridge.link.compressor import Compressor
 from bridge.link.driver import Driver, now
-from bridge.link.frames import BatchFrame, Close, CloseCode, Hello, Ping, Pong
+from bridge.link.frames import BatchFrame, Close, CloseCode, Hello, Ping, Pong, StreamOpened
 from bridge.link.machine import LinkState
+from bridge.link.room import LinkRoom
 from bridge.link.sender import Sender
+from bridge.link.zstd import compress, decompress
 from bridge.runtime.clock import SystemClock
 from tests.unit.link.fakes import FakeSocket
-from tests.unit.link.helpers import HELLO, STREAM, WELCOME, batch, open_sender, welcomed_sender
+from tests.unit.link.helpers import HELLO, STREAM, WELCOME, batch, open_receiver, open_sender, welcomed_sender
 
 
 class FakeClock:
@@ -170,6 +174,56 @@ async def test_it_reads_on_only_while_the_machine_takes_more() -> None:
     socket.writable.set()
     numbers = [decode(await socket.sent.get()).number for _ in range(2 * limits.ANSWERS_MOST)]  # type: ignore[union-attr]
     assert numbers == list(range(2 * limits.ANSWERS_MOST))
+    sender.close(CloseCode.GOODBYE, "")
+    driver.wake()
+    await running
+
+
+async def test_a_compressed_frame_waits_while_the_batches_of_other_links_take_too_much() -> None:
+    """It is small; unpacked, the frames of many links would be more than all may take."""
+    room, socket = LinkRoom(1), FakeSocket()
+    hello = msgspec.structs.replace(HELLO, compression=("zstd",))
+    receiver = open_receiver(room=room, hello=hello)
+    driver = Driver(receiver, socket, FakeClock(), lambda: None)
+    running = asyncio.create_task(driver.run())
+    for _ in range(10):
+        await asyncio.sleep(0)  # it waits for a frame by now
+    room.keep(1)
+    socket.incoming.put_nowait(compress(encode(to_frame(batch(0, 1), 0, 0))))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert (socket.incoming.qsize(), room.kept, receiver.take_events()) == (0, 1, [])
+    room.release(1)
+    while not room.is_full:  # noqa: ASYNC110 - what it waits for sets no event
+        await asyncio.sleep(0)
+    assert len(receiver.take_events()) == 1
+    receiver.close(CloseCode.GOODBYE, "")
+    driver.wake()
+    await running
+    assert room.kept == 0
+
+
+async def test_a_frame_leaves_as_the_machine_packs_it() -> None:
+    compressor = Compressor("zstd")
+    hello = msgspec.structs.replace(HELLO, compression=compressor.offered)
+    socket = FakeSocket()
+    sender = Sender(hello, call_timeout_ms=5_000, now=now(FakeClock()), compressor=compressor)
+    driver = Driver(sender, socket, FakeClock(), lambda: None)
+    running = asyncio.create_task(driver.run())
+    assert decode(await socket.sent.get()) == hello
+    socket.incoming.put_nowait(encode(msgspec.structs.replace(WELCOME, compression="zstd")))
+    while sender.state is not LinkState.OPEN:  # noqa: ASYNC110 - what it waits for sets no event
+        await asyncio.sleep(0)
+    sender.open([STREAM], now(FakeClock()))
+    driver.wake()
+    assert decode(await socket.sent.get()).index == 0  # type: ignore[union-attr]
+    socket.incoming.put_nowait(encode(StreamOpened(0, 0)))
+    assert isinstance(decode(await socket.sent.get()), Ping)
+    many = batch(0, 1, 100_000)
+    sender.deliver([many])
+    driver.wake()
+    message = await socket.sent.get()
+    assert decode(decompress(message, 200_000)) == to_frame(many, 0, 0)
     sender.close(CloseCode.GOODBYE, "")
     driver.wake()
     await running

@@ -46,6 +46,7 @@ SHOWN: Final[dict[str, dict[str, str]]] = {
         "call-timeout": "acceptance/test_http.py::test_a_post_that_block_holds_is_refused_after_call_timeout",
         "max-link-size": "integration/link/test_link.py::"
         "test_all_links_together_hold_no_more_than_max_link_size",
+        "compression": "acceptance/test_compression.py::test_a_node_may_have_compression_off_at_either_end",
         "max-addresses": "integration/journal/test_limits.py::test_no_more_than_max_addresses_are_made",
         "max-queues": "integration/journal/test_limits.py::test_no_more_than_max_queues_are_made",
     },
@@ -113,6 +114,7 @@ SHOWN: Final[dict[str, dict[str, str]]] = {
         "ca server-name": "acceptance/test_link.py::test_a_link_over_tls_checks_the_authority_and_the_name",
         "certificate key": "acceptance/test_link.py::test_a_link_over_mutual_tls_is_known_by_its_certificate",
         "proxy": "acceptance/test_proxies.py::test_a_link_goes_through_tinyproxy_which_log_and_status_name",
+        "compression": "acceptance/test_compression.py::test_a_node_may_have_compression_off_at_either_end",
         "identity": "acceptance/kafka/test_trouble.py::"
         "test_the_identity_of_a_connector_names_streams_and_stores",
     },
