@@ -258,6 +258,9 @@ class Target(Protocol):
         """Store each batch, all of it or nothing. Calls may overlap; those of one stream take effect in call
         order.
 
+        A target may store a batch in parts, in their order, where it cannot take it at once: a receipt that
+        is neither STORED nor DUPLICATE then says in `next` how far it has come.
+
         After NOT_NOW or REFUSED nothing more of that stream is taken until it is opened again, so that no
         batch behind one that was not taken can be stored.
 

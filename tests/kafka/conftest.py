@@ -19,6 +19,7 @@ import pytest
 from tests.harness.node import MakeNode, made_nodes
 from tests.kafka.bridges import PATIENCE_S
 from tests.kafka.cluster.brokers import Cluster
+from tests.kafka.cluster.far import Far, far_cluster
 from tests.kafka.cluster.reachable import Reachable, Running
 
 #: Clusters of the test that runs, for the logs of a failure.
@@ -79,6 +80,13 @@ def own_cluster(lasting_cluster: Cluster) -> Cluster:
     if broker.running:
         broker.resume()
     return lasting_cluster.restart()
+
+
+@pytest.fixture(scope="module")
+def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Far]:
+    """One broker behind a line, for all tests of a module."""
+    with far_cluster(tmp_path_factory.mktemp("kafka-far")) as cluster:
+        yield cluster
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ first request (`AIOKafkaClient.coordinator_lookup`) or never begins. Here that i
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ from aiokafka.conn import AIOKafkaConnection, CloseReason
 from aiokafka.errors import KafkaConnectionError
 from aiokafka.protocol.fetch import FetchRequest
 
+from bridge.kafka.client import line
+from bridge.kafka.client.fetch_size import fit_fetches
 from bridge.kafka.client.throttling import honour
 
 #: Bytes a connection reads ahead: with aiokafka's 64 KiB a fetch of 1 MiB wakes the loop sixteen times.
@@ -39,21 +42,137 @@ aiokafka.conn.READER_LIMIT = READER_LIMIT
 
 
 class BrokerConnection(AIOKafkaConnection):
-    """aiokafka's connection to one broker, which leaves no socket behind.
+    """aiokafka's connection to one broker, which leaves no socket behind, and waits while bytes move.
 
     TLS ends with an answer of the broker. aiokafka waits for it where a client is closed. A connection that
     it gives up, because the broker refused the credentials or did not answer, would stay for as long as that
     takes, or for good where the event loop ends before. Such a connection is cut.
+
+    aiokafka gives an answer a fixed time, however large it or its request is. Here it has as much longer as
+    the line needs (`bridge.kafka.client.line`).
     """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        #: The time of its first request and answer, ms: both are small.
+        self.round_trip_ms = 0.0
+        #: Bytes of requests, and of whole answers.
+        self.written = self.received = 0
+        #: The requests without an answer: when each was sent, and its size.
+        self._unanswered: dict[asyncio.Future[Any], tuple[float, int]] = {}
+        self._patience = line.Patience(0.0, 0.0)
+        self._looking: asyncio.TimerHandle | None = None
+        #: Whole answers, and bytes of the one that is coming, as of the last look.
+        self._seen = (0, 0)
+        #: Whether one answer was coming all the time between the last two looks.
+        self.is_receiving = False
 
     async def connect(self) -> Any:
         """As aiokafka's: the stream's reader and writer. Raises: OSError, KafkaError, TimeoutError."""
         _begun.get(asyncio.current_task(), []).append(self)
         return await super().connect()
 
+    async def _do_version_lookup(self) -> None:
+        began_s = self._loop.time()
+        await super()._do_version_lookup()
+        self.round_trip_ms = (self._loop.time() - began_s) * 1000
+
+    def send(self, request: Any, expect_response: bool = True) -> Any:
+        """As aiokafka's, with the time for the answer as the line needs it. Raises: KafkaConnectionError."""
+        if self._writer is None or not expect_response:
+            return super().send(request, expect_response)
+        prepared = request.prepare(self._versions)
+        number = self._next_correlation_id()
+        header = prepared.build_request_header(correlation_id=number, client_id=self._client_id)
+        message = header.encode() + prepared.encode()
+        try:
+            self._writer.write(struct.pack(">i", len(message)) + message)
+        except OSError as error:
+            self.close(reason=CloseReason.CONNECTION_BROKEN)
+            where = f"{self._host}:{self._port}"
+            raise KafkaConnectionError(f"Connection at {where} broken: {error}") from error
+        return self._expected(number, prepared, len(message) + 4)
+
+    def _expected(self, number: int, request: Any, size: int) -> asyncio.Future[Any]:
+        """The answer to a request that was written."""
+        now_s = self._loop.time()
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        self.written += size
+        if not self._unanswered:
+            self._patience = line.Patience(now_s, self._request_timeout)
+        self._unanswered[answer] = now_s, size
+        answer.add_done_callback(self._answered)
+        self._requests.append((number, request, answer))
+        if self._looking is None:
+            interval_s = min(line.LOOK_INTERVAL_MS / 1000, self._request_timeout / 2)
+            self._looking = self._loop.call_later(interval_s, self._look)
+        return answer
+
+    def _answered(self, answer: asyncio.Future[Any]) -> None:
+        self._unanswered.pop(answer, None)
+
+    def _handle_frame(self, resp: bytes) -> None:
+        self.received += len(resp) + 4
+        super()._handle_frame(resp)
+
+    def _look(self) -> None:
+        """End the waits for answers that do not come, unless bytes move; look again while there are any."""
+        self._looking = None
+        if self._writer is None or not self._unanswered:
+            self.is_receiving = False
+            return
+        now_s, coming = self._loop.time(), (self.received, self._coming)
+        self.is_receiving = coming[0] == self._seen[0] and coming[1] > self._seen[1] > 0
+        self._seen = coming
+        self._patience.look(now_s, self.moved)
+        waits = self.waiting
+        for answer, (sent_s, size) in list(self._unanswered.items()):
+            # What is not here any more may wait in buffers on the way, as long as the slowest line takes.
+            may_take_s = self._request_timeout + (0 if waits else size / line.LEAST_RATE)
+            if now_s >= max(self._patience.until_s, sent_s + may_take_s) and not answer.done():
+                answer.set_exception(self._stands_still(now_s - sent_s, size, waits))
+        interval_s = min(line.LOOK_INTERVAL_MS / 1000, self._request_timeout / 2)
+        self._looking = self._loop.call_later(interval_s, self._look)
+
+    def _stands_still(self, waited_s: float, size: int, waits: int) -> line.LineStandsStill:
+        left = f", of which {waits} still wait here" if waits else ""
+        came = f" and {self._coming} bytes of the answer have come" if self._coming else ""
+        return line.LineStandsStill(
+            f"{self._host}:{self._port} has not answered a request of {size} bytes{left} in {waited_s:.0f} s"
+            f"{came}; a line counts as one that works from {line.LEAST_RATE} bytes a second on"
+        )
+
+    @property
+    def _coming(self) -> int:
+        """Bytes of an answer that has not come whole."""
+        return len(self._reader._buffer) if self._reader is not None else 0  # noqa: SLF001
+
+    @property
+    def moved(self) -> int:
+        """The bytes that have moved over it in both directions, those of unfinished requests too."""
+        came = self.received + self._coming
+        if self._writer is None:
+            return came
+        taken = line.acknowledged(self._writer)
+        return came + (self.written - self.waiting if taken is None else taken)
+
+    @property
+    def waiting(self) -> int:
+        """The bytes of requests that the other end has not acknowledged."""
+        return 0 if self._writer is None else line.unacknowledged(self._writer)
+
+    @property
+    def waits_ms(self) -> float:
+        """How long its oldest request without an answer has waited for it."""
+        sent_s, _size = next(iter(self._unanswered.values()), (None, 0))
+        return 0.0 if sent_s is None or not self.connected() else (self._loop.time() - sent_s) * 1000
+
     def close(self, reason: CloseReason | None = None, exc: BaseException | None = None) -> Any:
         """As aiokafka's: the future of the end, None before `connect`."""
         writer = self._writer
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
         closed = super().close(reason, exc)
         if writer is not None and reason is not CloseReason.SHUTDOWN:
             writer.transport.abort()
@@ -101,6 +220,7 @@ class KafkaConnection:
         consumer = aiokafka.AIOKafkaConsumer(**options)
         _mend_bootstrap(consumer._client)  # noqa: SLF001
         honour(consumer._client, FetchRequest)  # noqa: SLF001
+        fit_fetches(consumer)
         return consumer
 
     async def started_consumer(self, **own: Any) -> aiokafka.AIOKafkaConsumer:

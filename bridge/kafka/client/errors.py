@@ -43,6 +43,7 @@ from bridge.kafka.client.error_codes import (
     UNKNOWN_CODE,
     teach_aiokafka,
 )
+from bridge.kafka.client.line import LineStandsStill
 
 Side = Literal["source", "target"]
 
@@ -157,10 +158,11 @@ def code_of(error: BaseException) -> int | None:
 
 def said(error: BaseException) -> str:
     """The message of Kafka, the network or the library, in one line."""
-    about = ", ".join(filter(None, map(_named, error.args)))
+    stands_still = isinstance(error.__cause__, LineStandsStill)
+    about = str(error.__cause__) if stands_still else ", ".join(filter(None, map(_named, error.args)))
     if isinstance(error, NoBroker | Unanswered | TokenUnusable | TokenRefused):
         return about
-    if isinstance(error, TimeoutError | KafkaTimeoutError):
+    if stands_still or isinstance(error, TimeoutError | KafkaTimeoutError):
         return f"timed out{f': {about}' if about else ''}"
     if isinstance(error, UnknownError):
         return f"{UNKNOWN_CODE}{f': {about}' if about else ''}"

@@ -22,9 +22,10 @@ from aiokafka.structs import TopicPartition
 
 from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.client.error_codes import RECORD_ERRORS
+from bridge.kafka.client.line import while_moving
 from bridge.kafka.client.throttling import Throttle, honour, throttle_of
 
-#: Longest that a producer may take to find its coordinator and fence the one before it.
+#: Longest that a producer may take to find its coordinator and fence the one before it, unless bytes move.
 START_TIMEOUT_MS: Final = 30_000
 #: Longest that `discard` waits for the producer's tasks, and then for its connections.
 DISCARD_TIMEOUT_MS: Final = 1_000
@@ -57,13 +58,17 @@ _Producing._CLASSES = (ProduceRequest_v8,)  # noqa: SLF001
 aiokafka.producer.sender.ProduceRequest = _Producing
 
 
-async def started(connection: KafkaConnection, transactional_id: str) -> aiokafka.AIOKafkaProducer:
+async def started(
+    connection: KafkaConnection, transactional_id: str, **own: Any
+) -> aiokafka.AIOKafkaProducer:
     """Start a producer, which fences the one before it: the broker has ended that one's open transaction.
+
+    `own`: options of aiokafka's producer, before those of the connection.
 
     Raises:
         KafkaError, TimeoutError: it could not be started; nothing is left of it.
     """
-    producer = await _started(connection.producer(transactional_id))
+    producer = await _started(connection.producer(transactional_id, **own))
     _pin(producer)
     return producer
 
@@ -95,7 +100,7 @@ async def _started(producer: aiokafka.AIOKafkaProducer) -> aiokafka.AIOKafkaProd
     _remember_tasks(producer)
     _hear(producer)
     try:
-        async with asyncio.timeout(START_TIMEOUT_MS / 1000):
+        async with while_moving(producer.client, START_TIMEOUT_MS):
             await producer.start()
     except BaseException:
         await discard(producer)
@@ -104,7 +109,7 @@ async def _started(producer: aiokafka.AIOKafkaProducer) -> aiokafka.AIOKafkaProd
 
 
 def _hear(producer: aiokafka.AIOKafkaProducer) -> None:
-    """Make the producer wait as long as brokers ask, and keep their reasons for records that they refuse.
+    """Make the producer wait as long as brokers ask, and keep their errors and reasons for refusals.
 
     The next record batch for the partition takes the sequence numbers of a refused one, so that the broker
     judges that too (docs/kafka-traps.md 2). One record batch of a partition is in flight at a time.
@@ -112,10 +117,12 @@ def _hear(producer: aiokafka.AIOKafkaProducer) -> None:
     sender, transactions = producer._sender, producer._txn_manager  # noqa: SLF001
     pending = producer._message_accumulator._pending_batches  # noqa: SLF001
     sender.refused = {}
+    sender.error = 0
 
     def heard(answer: Any) -> None:
         for topic, partitions in answer.topics:
             for partition, error, *_, records, _message in partitions:
+                sender.error = error or sender.error
                 if error in RECORD_ERRORS:
                     tp = TopicPartition(topic, partition)
                     batch = next(one for one in pending if one.tp == tp)
@@ -137,6 +144,16 @@ def refused_records(producer: aiokafka.AIOKafkaProducer, builder: BatchBuilder) 
     """
     found: Mapping[int, str] = producer._sender.refused.get(builder, {})  # noqa: SLF001
     return found
+
+
+def forget_error(producer: aiokafka.AIOKafkaProducer) -> None:
+    """Forget the brokers' errors so far: something else is sent from now on."""
+    producer._sender.error = 0  # noqa: SLF001
+
+
+def has_error(producer: aiokafka.AIOKafkaProducer) -> bool:
+    """Whether a broker has answered a record batch with an error, which may pass, since `forget_error`."""
+    return bool(producer._sender.error)  # noqa: SLF001
 
 
 def transaction_timeout_ms(producer: aiokafka.AIOKafkaProducer) -> int:

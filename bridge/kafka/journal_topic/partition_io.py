@@ -15,11 +15,12 @@ from bridge.errors import TargetRefused, TargetUnavailable
 from bridge.kafka.client import producers
 from bridge.kafka.client.connection import END_TRANSACTION_TIMEOUT_MS, KafkaConnection
 from bridge.kafka.client.errors import explaining
+from bridge.kafka.client.fetch_size import is_receiving
 from bridge.kafka.journal_topic.participants import MARK_HEADER
 from bridge.kafka.journal_topic.records import Record, Snapshot, foreign
 
 #: Reading gives up after this long without progress: another producer's open transaction may block it until
-#: the broker ends it (TRANSACTION_TIMEOUT_MS at the latest).
+#: the broker ends it (TRANSACTION_TIMEOUT_MS at the latest). An answer that is coming is progress.
 STALLED_AFTER_MS: Final = 20_000
 #: How long a poll for more records waits; a marker at the very end costs as much.
 _POLL_MS: Final = 50
@@ -77,7 +78,7 @@ class JournalLog:
                 for tp, position in zip(ends, positions, strict=True):
                     found[tp.partition].end = position
                 return found
-            if positions != before:
+            if positions != before or is_receiving(consumer):
                 before, progress = positions, clock()
             elif clock() - progress > self._stalled_after_ms / 1000:
                 raise _stalled(ends, positions, self._stalled_after_ms)

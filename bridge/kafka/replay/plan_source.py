@@ -12,6 +12,7 @@ from bridge.errors import SourceUnavailable
 from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.client.errors import explaining
 from bridge.kafka.client.fetch_limits import fetch_options
+from bridge.kafka.client.fetch_size import is_receiving
 from bridge.kafka.records.decoding import BatchOptions, make_batches
 from bridge.kafka.records.identity import store_identity
 from bridge.kafka.replay.survey import Survey
@@ -126,6 +127,8 @@ class KafkaPlanSource:
             came: Sequence[Any] = (await consumer.getmany(tp, timeout_ms=_POLL_MS)).get(tp, ())
             if came or await consumer.position(tp) > before:
                 return came
+            if is_receiving(consumer):
+                until_s = loop.time() + SILENT_S
             if loop.time() >= until_s:
                 raise SourceUnavailable(
                     f"topic {tp.topic} partition {tp.partition}: nothing came from {before} on"

@@ -21,6 +21,7 @@ from bridge.errors import TargetRefused, TargetUnavailable
 from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.client.errors import explaining
 from bridge.kafka.client.fetch_limits import fetch_options
+from bridge.kafka.client.fetch_size import is_receiving
 from bridge.kafka.client.metadata import ClusterClient
 from bridge.kafka.records.decoding import is_stamp
 from bridge.messages.positions import Run
@@ -160,6 +161,8 @@ class TopicReading(ABC):
                 position = await consumer.position(tp)
                 moved_s = loop.time() if position > self._next[tp] else moved_s
                 self._next[tp] = max(self._next[tp], position)
+            if is_receiving(consumer):
+                moved_s = loop.time()
             if loop.time() - moved_s > SILENT_S:
                 raise TargetUnavailable(f"topic {self._topic}: nothing came for {SILENT_S:g} s")
         return True

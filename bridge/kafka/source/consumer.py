@@ -22,6 +22,7 @@ from bridge.errors import SourceUnavailable
 from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.client.errors import explaining, topics_named
 from bridge.kafka.client.fetch_limits import FETCH_MAX_WAIT_MS, fetch_options
+from bridge.kafka.client.fetch_size import is_receiving
 from bridge.kafka.client.pieces import PARTITIONS_AT_ONCE, pieces
 from bridge.kafka.records.decoding import Record
 from bridge.kafka.records.raw_records import RAW
@@ -194,7 +195,12 @@ class Reading:
             self._pause_at_end()
             return found
         finally:
-            self._stalls.waited_ms += (time.monotonic() - began) * 1000
+            if not self._is_receiving():
+                self._stalls.waited_ms += (time.monotonic() - began) * 1000
+
+    def _is_receiving(self) -> bool:
+        """Whether an answer is coming over a slow line: that is no silence."""
+        return self._consumer is not None and is_receiving(self._consumer)
 
     def _pause_at_end(self) -> None:
         """Pause partitions whose end was reached, so that the next call returns all records that arrive."""

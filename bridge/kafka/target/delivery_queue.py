@@ -7,11 +7,12 @@ from collections import deque
 from typing import Final
 
 from bridge.kafka.records.record_batches import RECORD_BATCH_BYTES
+from bridge.kafka.target.parts import cut
 from bridge.kafka.target.plan import Delivery, OpenStream
 from bridge.messages.batch import Batch
 from bridge.relay.ports import Receipt
 
-#: Limits of a transaction: it takes the waiting batches up to these, or one larger batch. One of 4 record
+#: Limits of a transaction: it takes the waiting batches up to these, or one larger message. One of 4 record
 #: batches takes a sixth less processor time a message than one of each. Messages are limited because
 #: consumers wait for the commit, and because most IDs should fit the line that the journal topic carries;
 #: batches are limited, however small.
@@ -45,19 +46,30 @@ class DeliveryQueue:
         return future
 
     def take(self, most_bytes: int = TRANSACTION_BYTES) -> list[Delivery]:
-        """The deliveries for the next transaction: at least one batch where a caller waits for one."""
+        """The deliveries for the next transaction: at least one message where a caller waits for one.
+
+        A batch larger than `most_bytes` is cut into parts, which are deliveries of their own from then on.
+        """
         taken: list[Delivery] = []
         size = count = 0
         while self._queue and len(taken) < TRANSACTION_BATCHES:
             if self._queue[0].future.done():  # no caller waits for it any more
                 self._queue.popleft()
                 continue
+            if not taken and self._queue[0].batch.size > most_bytes:
+                self._cut_first(most_bytes)
             batch = self._queue[0].batch
             size, count = size + batch.size, count + batch.count
             if taken and (size > most_bytes or count > TRANSACTION_MESSAGES):
                 break
             taken.append(self._queue.popleft())
         return taken
+
+    def _cut_first(self, most_bytes: int) -> None:
+        parts = cut(self._queue[0], most_bytes)
+        if len(parts) > 1:
+            self._queue.popleft()
+            self._queue.extendleft(reversed(parts))
 
     async def wait_for_more(self) -> None:
         """Wait for another batch, or for `wake`."""

@@ -13,7 +13,7 @@ from bridge.kafka.records.topic_rules import TopicRules
 from bridge.kafka.target.dead_letters import Letters
 from bridge.kafka.target.doubts import TOO_LARGE, Doubts
 from bridge.kafka.target.refused_records import Isolation
-from bridge.kafka.target.transaction import SEND_TIMEOUT_MS, Refusal, SendFailed, Throttled
+from bridge.kafka.target.transaction import SEND_TIMEOUT_MS, LineTooSlow, Refusal, SendFailed, Throttled
 
 
 def send_failure(failed: SendFailed, connector: str, topics: Mapping[str, TopicRules]) -> BridgeError:
@@ -23,6 +23,11 @@ def send_failure(failed: SendFailed, connector: str, topics: Mapping[str, TopicR
             f"connector {connector}: topic {failed.topic} partition {failed.partition}: {failed.error}",
             key="producer-window-size",
             limit=failed.error.limit_ms,
+        )
+    if isinstance(failed.error, LineTooSlow):
+        return TargetUnavailable(
+            f"connector {connector}: topic {failed.topic} partition {failed.partition}: {failed.error}",
+            key="transaction-timeout-ms" if failed.error.is_at_limit else f"topic {failed.topic}",
         )
     rules = topics.get(failed.topic)
     if isinstance(failed.error, TimeoutError) and rules is not None:

@@ -18,12 +18,12 @@ from aiokafka.errors import KafkaError
 from aiokafka.structs import TopicPartition
 
 from bridge.errors import BridgeError, TargetRefused, TargetUnavailable
-from bridge.kafka.client import producers
+from bridge.kafka.client import line, producers
 from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.client.errors import explained
 from bridge.kafka.client.metadata import topics_as_seen
 from bridge.kafka.client.pieces import PARTITIONS_AT_ONCE, pieces
-from bridge.kafka.client.throttling import Throttle
+from bridge.kafka.client.throttling import RECORDS, Throttle
 from bridge.kafka.journal_topic.journal_topic import JournalTopic
 from bridge.kafka.journal_topic.lane_state import LaneState
 from bridge.kafka.journal_topic.records import JournalPartition, Record
@@ -50,12 +50,14 @@ class TargetLane:
         lane: int,
         most_records: int,
         acknowledged: Acknowledged | None,
+        transaction_ms: int,
     ) -> None:
         self._connection = connection
         self._journal = journal
         self._lane = lane
         self._most_records = most_records
         self._acknowledged = acknowledged
+        self._transaction_ms = transaction_ms
         self._transactional_id = ""
         self._producer: aiokafka.AIOKafkaProducer
         self._left_open: LeftOpen
@@ -77,16 +79,23 @@ class TargetLane:
         *,
         most_records: int = MOST_RECORDS,
         acknowledged: Acknowledged | None = None,
+        transaction_ms: int = 0,
     ) -> Self:
         """Fence the lane's previous owner, and read the state that it committed.
 
-        `acknowledged`: the lane then stores without transactions, and calls it with each record batch that is
-        stored.
+        Args:
+            connection: to the cluster.
+            journal: the bridge's journal topic there.
+            lane: its number.
+            most_records: that a producer writes to one partition before it is replaced.
+            acknowledged: the lane then stores without transactions, and calls it with each record batch that
+                is stored.
+            transaction_ms: how long the brokers let a transaction be open; 0: as the connection says.
 
         Raises:
             TargetUnavailable, TargetRefused: it could not be taken; nothing is left of the attempt.
         """
-        taken = cls(connection, journal, lane, most_records, acknowledged)
+        taken = cls(connection, journal, lane, most_records, acknowledged, transaction_ms)
         await taken._take()
         try:
             await taken._begin()
@@ -113,7 +122,8 @@ class TargetLane:
         generation = await self._journal.prepare()
         self._transactional_id = self._journal.transactional_id(generation, self._lane)
         try:
-            producer = await producers.started(self._connection, self._transactional_id)
+            own = {"transaction_timeout_ms": self._transaction_ms} if self._transaction_ms else {}
+            producer = await producers.started(self._connection, self._transactional_id, **own)
         except (KafkaError, OSError, TimeoutError) as error:
             raise self._explained(error) from error
         try:
@@ -175,8 +185,13 @@ class TargetLane:
         builder: Builder = producers.create_batch(self._producer, most_bytes)
         return builder
 
-    async def commit(self, batches: RecordBatches, records: Callable[[Offsets], Iterable[Record]]) -> None:
-        """Store everything, in one transaction where the lane has them.
+    async def commit(
+        self,
+        batches: RecordBatches,
+        records: Callable[[Offsets], Iterable[Record]],
+        expected_ms: float = 0.0,
+    ) -> None:
+        """Store everything, in one transaction where the lane has them; `expected_ms` as of `Until`.
 
         After any error the lane must be discarded, but for one that has no transactions: it may go on after
         `BatchesRefused`, and what its brokers have acknowledged stays stored.
@@ -187,7 +202,7 @@ class TargetLane:
             TargetUnavailable, TargetRefused, Fenced: the transaction could not be begun or committed.
         """
         try:
-            self._journal_end = await self._store(batches, records)
+            self._journal_end = await self._store(batches, records, expected_ms)
         except JournalReplaced as error:
             self._is_replaced = True
             raise self._journal.lost(str(error)) from error
@@ -196,12 +211,19 @@ class TargetLane:
         for batch in batches:
             self._written[batch.topic, batch.partition] += batch.builder.record_count()
 
-    async def _store(self, batches: RecordBatches, records: Callable[[Offsets], Iterable[Record]]) -> int:
+    async def _store(
+        self,
+        batches: RecordBatches,
+        records: Callable[[Offsets], Iterable[Record]],
+        expected_ms: float,
+    ) -> int:
         """As `transaction.commit`, in a transaction or without."""
         if self._acknowledged is None or producers.is_transactional(self._producer):
-            return await transaction.commit(self._producer, batches, self._journal_partition, records)
+            return await transaction.commit(
+                self._producer, batches, self._journal_partition, records, expected_ms
+            )
         return await without_transaction.store(
-            self._producer, batches, self._journal_partition, records, self._acknowledged
+            self._producer, batches, self._journal_partition, records, self._acknowledged, expected_ms
         )
 
     async def probe(self, batches: RecordBatches) -> Sequence[Refusal]:
@@ -220,6 +242,21 @@ class TargetLane:
     def throttle(self) -> Throttle:
         """The waits that the brokers have asked of its producer."""
         return producers.throttle(self._producer)
+
+    @property
+    def round_trip_ms(self) -> float:
+        """The time of a small request to the cluster and its answer; 0: not known."""
+        return line.round_trip_ms(self._producer.client)
+
+    @property
+    def waits_ms(self) -> float:
+        """How long the oldest records have waited for their answer that brokers were sent; 0: none do."""
+        return line.waits_ms(self._producer.client, RECORDS)
+
+    @property
+    def transaction_ms(self) -> int:
+        """How long the brokers let one of its transactions be open."""
+        return producers.transaction_timeout_ms(self._producer)
 
     async def renew(self) -> None:
         """Replace the producer where its sequence numbers would run out, or its session has ended.
@@ -306,10 +343,13 @@ class TargetLane:
 
     @contextlib.asynccontextmanager
     async def _asking(self) -> AsyncIterator[None]:
-        """Limit the time of a request: no broker answers where the lane was discarded meanwhile."""
+        """Limit the time of a request: no broker answers where the lane was discarded meanwhile.
+
+        Bytes that move extend it: the cluster is there, and the line is full.
+        """
         async with self._changing:
             try:
-                async with asyncio.timeout(REACHABLE_TIMEOUT_MS / 1000):
+                async with line.while_moving(self._producer.client, REACHABLE_TIMEOUT_MS):
                     yield
             except TimeoutError as error:
                 raise TargetUnavailable(

@@ -29,7 +29,7 @@ from bridge.kafka.target.doubts import Doubts
 from bridge.kafka.target.failures import Judgements, send_failure
 from bridge.kafka.target.lane import MOST_TAKINGS, TargetLane
 from bridge.kafka.target.options import KafkaTargetOptions, RelayHooks
-from bridge.kafka.target.pace import Pace
+from bridge.kafka.target.pace import Measured, Pace, longer_ms
 from bridge.kafka.target.parking import why_parked
 from bridge.kafka.target.plan import Delivery, OpenStream, Plan, Setting, plan
 from bridge.kafka.target.received_log import ReceivedLog
@@ -48,7 +48,7 @@ __all__ = ["KafkaTarget", "KafkaTargetOptions", "RelayHooks", "WriteLines"]
 
 #: Longest that closing waits for the running transaction; then it is in doubt, and the next taker decides.
 CLOSE_TIMEOUT_MS: Final = 2_000
-#: Interval at which an idle target checks whether the cluster is available.
+#: Interval at which an idle target checks whether the cluster is available; longer over a slow line.
 WATCH_INTERVAL_MS: Final = 1_000
 #: With more topics than this the leaders of all are asked for less often, so that it costs the same.
 REFRESHED_AT_ONCE: Final = 100
@@ -103,7 +103,10 @@ class KafkaTarget:
         #: By topic; they outlive its rules, which are read anew at each opening.
         self._doubts: defaultdict[str, Doubts] = defaultdict(Doubts)
         self._judgements = Judgements(self._isolation, self._letters, self._doubts, journal.topic)
-        self._pace = Pace(self._counts, self._log)
+        self._pace = Pace(self._counts, self._log, clock)
+        #: How long a transaction may be open, where a message needs longer than the connection says; 0: as it
+        #: says.
+        self._transaction_ms = 0
         self._opening = asyncio.Lock()
         #: Counts openings of streams.
         self._epoch = 0
@@ -158,6 +161,9 @@ class KafkaTarget:
 
     async def deliver(self, batches: Sequence[Batch]) -> Sequence[Receipt]:
         """Store each batch, all of it or nothing; calls may overlap and take effect in their order.
+
+        A batch that one transaction cannot carry over the line is stored in parts
+        (`bridge.kafka.target.parts`).
 
         Raises:
             OutOfSequence: nothing of that batch was stored.
@@ -275,10 +281,18 @@ class KafkaTarget:
                 self._connection, self._journal, self._number,
                 most_records=self._options.most_records,
                 acknowledged=None if self._options.transactions else self._stored.add,
+                transaction_ms=self._transaction_ms,
             )  # fmt: skip
         except Fenced as error:
             self._failure = error  # the next attempt asks whether this process owns the lane
             raise
+        except TargetRefused as error:
+            if not self._transaction_ms:
+                raise
+            longer, self._transaction_ms = self._transaction_ms, 0
+            raise TargetUnavailable(
+                f"a message needs a transaction of {longer} ms over this line: {error.detail}", limit=longer
+            ) from error
         self._lane = lane
         self._stopping = False
         self._ended.clear()
@@ -337,23 +351,32 @@ class KafkaTarget:
         """Notice that the cluster or the journal topic is gone, also while nothing is sent."""
         try:
             for watch in itertools.count():
-                await asyncio.sleep(WATCH_INTERVAL_MS / 1000)
-                if watch % (1 + len(self._rules) // REFRESHED_AT_ONCE):
-                    await lane.check_reachable()
-                else:
-                    await lane.refresh()
-                await lane.check_journal()
+                await asyncio.sleep(self._pace.watch_interval_ms(WATCH_INTERVAL_MS) / 1000)
+                try:
+                    if lane.waits_ms < WATCH_INTERVAL_MS:
+                        await self._check(lane, watch)
+                except TargetUnavailable:
+                    # Behind records on a slow line no answer comes in time: the transaction's limit decides.
+                    if lane.waits_ms < WATCH_INTERVAL_MS:
+                        raise
                 if self._queue.is_idle:
                     self._pace.rest()
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody would notice the next loss
             self._fail(error)
+
+    async def _check(self, lane: TargetLane, watch: int) -> None:
+        if watch % (1 + len(self._rules) // REFRESHED_AT_ONCE):
+            await lane.check_reachable()
+        else:
+            await lane.refresh()
+        await lane.check_journal()
 
     async def _settle(self, lane: TargetLane, deliveries: Sequence[Delivery]) -> None:
         """Answer all. Messages that brokers refuse are found, left out, and REFUSED or made dead letters."""
         for _ in range(MOST_ATTEMPTS):
             made = await self._planned(lane, deliveries)
             if made.is_probe:
-                with self._pace.measured(lane.throttle, made.batches.bytes):
+                with self._pace.measured(self._measured(lane, made)):
                     refused = await lane.probe(made.batches)
                 self._counts.resent += made.batches.records
                 self._judgements.probed(made.batches, refused, self._clock.wall_ms())
@@ -378,8 +401,7 @@ class KafkaTarget:
         if made.is_empty:
             made.answered()
         else:
-            with self._pace.measured(lane.throttle, made.batches.bytes):
-                await lane.commit(made.batches, lambda offsets: made.records(offsets, self._clock.wall_ms()))
+            await self._stored_in_time(lane, made)
             made.committed()
             self._judgements.stored(made.batches)
         committed_ms = self._clock.wall_ms()
@@ -398,6 +420,22 @@ class KafkaTarget:
                 delivery.future.set_result(replace(answer, committed=committed_ms))
         self._received_log.begin(made.lines)
 
+    async def _stored_in_time(self, lane: TargetLane, made: Plan) -> None:
+        one = self._measured(lane, made)
+        expected_ms = self._pace.expected_ms(one.size)
+        try:
+            with self._pace.measured(one):
+                await lane.commit(
+                    made.batches, lambda offsets: made.records(offsets, self._clock.wall_ms()), expected_ms
+                )
+        except SendFailed as failed:
+            if (
+                made.batches.records == 1
+                and "transaction_timeout_ms" not in self._connection.producer_options
+            ):
+                self._transaction_ms = longer_ms(failed.error, lane.transaction_ms, one.size)
+            raise
+
     async def _planned(self, lane: TargetLane, deliveries: Sequence[Delivery]) -> Plan:
         """Plan the next transaction, where it would not end another that is open."""
         await lane.renew()
@@ -409,6 +447,10 @@ class KafkaTarget:
         raise TargetUnavailable(
             f"a transaction was left open, and again after each of {MOST_TAKINGS} ends", limit=MOST_TAKINGS
         )
+
+    @staticmethod
+    def _measured(lane: TargetLane, made: Plan) -> Measured:
+        return Measured(lane.throttle, made.batches.bytes, lane.round_trip_ms)
 
     def _setting(self, lane: TargetLane) -> Setting:
         return Setting(

@@ -18,10 +18,11 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.structs import RecordMetadata
 
 from bridge.errors import listed
-from bridge.kafka.client import producers
+from bridge.kafka.client import line, producers
 from bridge.kafka.client.connection import END_TRANSACTION_TIMEOUT_MS
 from bridge.kafka.client.error_codes import RECORD_ERRORS
 from bridge.kafka.client.errors import code_of
+from bridge.kafka.client.throttling import RECORDS
 from bridge.kafka.journal_topic.participants import MARK_HEADER, mark
 from bridge.kafka.journal_topic.records import JOURNAL_BATCH_BYTES, JournalPartition, Record
 from bridge.kafka.records.record_batches import Offsets, RecordBatch, RecordBatches
@@ -29,8 +30,9 @@ from bridge.messages.message import Header
 from bridge.runtime.fault_injection import crash_point
 
 #: Longest that the brokers may take to store the data, and again to store the journal's records: aiokafka
-#: retries without end. The time that they ask to wait does not count (`bridge.kafka.client.throttling`).
-#: Together with the commit it must be over before they abort the transaction.
+#: retries without end. The time that they ask to wait does not count (`bridge.kafka.client.throttling`), and
+#: bytes that move extend it (`bridge.kafka.client.line`), until a broker answers with an error. Together with
+#: the commit it must be over before they abort the transaction.
 SEND_TIMEOUT_MS: Final = 15_000
 
 
@@ -58,6 +60,17 @@ class Throttled(TimeoutError):
             " setting, or lower producer-window-size: a transaction holds one batch at least"
         )
         self.limit_ms = limit_ms
+
+
+class LineTooSlow(TimeoutError):
+    """The data was sent, or some of it, and no broker has said a word about it; the text has the figures."""
+
+    def __init__(self, said: str, *, rate: float, is_at_limit: bool) -> None:
+        super().__init__(said)
+        #: Bytes per second that left this end.
+        self.rate = rate
+        #: Whether a transaction may take no longer.
+        self.is_at_limit = is_at_limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +107,11 @@ async def commit(
     batches: RecordBatches,
     journal: JournalPartition,
     records: Callable[[Offsets], Iterable[Record]],
+    expected_ms: float = 0.0,
 ) -> int:
     """Store all of it in one transaction; it is durable on return. Returns the journal partition's new end.
 
-    `records` makes the journal's records once the data's offsets are known.
+    `records` makes the journal's records once the data's offsets are known. `expected_ms`: as of `Until`.
 
     Raises:
         JournalReplaced: the topic was deleted and made again; nothing was committed.
@@ -106,7 +120,7 @@ async def commit(
     """
     await producers.throttle(producer).over()  # before the time limit of an open transaction starts
     await producer.begin_transaction()
-    until = Until(producer)
+    until = Until(producer, expected_ms)
     crash_point("kafka.after-begin")
     producers.announce(producer, journal.topic, journal.partition)
     offsets = await send_all(producer, list(batches.by_partition.values()), until)
@@ -177,31 +191,75 @@ async def probe(producer: aiokafka.AIOKafkaProducer, batches: RecordBatches) -> 
 class Until:
     """The time that brokers may still take within a transaction, open or none. Times in ms."""
 
-    def __init__(self, producer: aiokafka.AIOKafkaProducer) -> None:
-        """Start the time limit: the transaction begins now."""
+    def __init__(self, producer: aiokafka.AIOKafkaProducer, expected_ms: float = 0.0) -> None:
+        """Start the time limit: the transaction begins now.
+
+        `expected_ms`: how long what is sent is on the line, as far as that is known. Buffers on the way may
+        take all of it at once, and nothing moves here until the answer comes.
+        """
+        self._producer = producer
+        self._expected_ms = expected_ms
         self._throttle = producers.throttle(producer)
         self._limit_ms = max(
             SEND_TIMEOUT_MS, producers.transaction_timeout_ms(producer) - END_TRANSACTION_TIMEOUT_MS
         )
         self._began_ms = _now_ms()
         self._asked_ms = self._throttle.asked_ms
+        self._written = line.written(producer.client, RECORDS)
+        producers.forget_error(producer)
 
     async def done(self, work: Collection[asyncio.Future[Any]], when: str = asyncio.ALL_COMPLETED) -> None:
-        """Wait for `work`, for `SEND_TIMEOUT_MS` and as much longer as brokers ask meanwhile.
+        """Wait for `work`, for `SEND_TIMEOUT_MS`, and longer while bytes move or as brokers ask.
 
-        Raises: Throttled, TimeoutError.
+        Raises: Throttled, LineTooSlow, TimeoutError.
         """
-        began_ms, asked_ms = _now_ms(), self._throttle.asked_ms - self._throttle.left_ms()
+        patience = line.Patience(_now_ms() / 1000, SEND_TIMEOUT_MS / 1000)
+        asked_ms = self._throttle.asked_ms - self._throttle.left_ms()
         pending = set(work)
         while pending:
-            end_ms = began_ms + SEND_TIMEOUT_MS + self._throttle.asked_ms - asked_ms
-            left_ms = min(end_ms, self._began_ms + self._limit_ms) - _now_ms()
+            left_ms = self._end_ms(patience) + self._throttle.asked_ms - asked_ms - _now_ms()
+            left_ms = min(left_ms, self._began_ms + self._limit_ms - _now_ms())
             if left_ms <= 0:
-                asked = self._throttle.asked_ms - self._asked_ms
-                raise Throttled(asked, self._limit_ms) if asked > 0 else TimeoutError
-            done, pending = await asyncio.wait(pending, timeout=left_ms / 1000, return_when=when)
+                raise self._late()
+            look_ms = min(left_ms, line.LOOK_INTERVAL_MS, SEND_TIMEOUT_MS / 2)
+            done, pending = await asyncio.wait(pending, timeout=look_ms / 1000, return_when=when)
             if when == asyncio.FIRST_EXCEPTION and any(one.exception() for one in done):
                 return
+            if pending and not producers.has_error(self._producer):
+                patience.look(_now_ms() / 1000, line.moved(self._producer.client, RECORDS))
+
+    def _end_ms(self, patience: line.Patience) -> float:
+        return patience.until_s * 1000 + (self._expected_ms if self._sent else 0)
+
+    @property
+    def _sent(self) -> int:
+        """Bytes that were written since the transaction began, and to which no broker has objected."""
+        if producers.has_error(self._producer):
+            return 0
+        return max(0, line.written(self._producer.client, RECORDS) - self._written)
+
+    def _late(self) -> TimeoutError:
+        asked = self._throttle.asked_ms - self._asked_ms
+        if asked > 0:
+            return Throttled(asked, self._limit_ms)
+        sent = self._sent
+        if not sent:
+            return TimeoutError()
+        took_s = (_now_ms() - self._began_ms) / 1000
+        waits = line.waiting(self._producer.client, RECORDS)
+        left = min(sent, waits.bytes) if waits is not None else 0
+        rate = (sent - left) / took_s
+        if waits is not None:
+            said = (
+                f"the line to {waits.where} took {sent - left} of {sent} bytes in {took_s:.0f} s"
+                f" ({rate:.0f} bytes a second), and {left} wait"
+            )
+        else:
+            said = f"{sent} bytes were sent, and in {took_s:.0f} s no answer has come"
+        is_at_limit = took_s * 1000 >= self._limit_ms
+        if is_at_limit:
+            said += f"; a transaction may take {self._limit_ms} ms (transaction-timeout-ms)"
+        return LineTooSlow(said, rate=rate, is_at_limit=is_at_limit)
 
 
 def _now_ms() -> float:

@@ -28,6 +28,7 @@ async def store(
     journal: JournalPartition,
     records: Callable[[Offsets], Iterable[Record]],
     acknowledged: Acknowledged,
+    expected_ms: float = 0.0,
 ) -> int:
     """Store the data, then the state; both are durable on return. Returns the journal partition's new end.
 
@@ -37,6 +38,7 @@ async def store(
         journal: the partition for the state.
         records: makes the journal's records once the data's offsets are known.
         acknowledged: called with each record batch that is stored, also where others fail.
+        expected_ms: as of `Until`.
 
     Raises:
         JournalReplaced: the topic was deleted and made again.
@@ -44,7 +46,7 @@ async def store(
         SendFailed: discard the producer; whether the rest was stored is unknown.
     """
     await producers.throttle(producer).over()
-    until = Until(producer)
+    until = Until(producer, expected_ms)
     offsets = await send_all(producer, list(batches.by_partition.values()), until, acknowledged=acknowledged)
     crash_point("kafka.after-send")
     of_journal = journal_batches(producer, journal, list(records(offsets)), [])

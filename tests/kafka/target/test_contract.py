@@ -26,6 +26,7 @@ from tests.kafka.target.rig import Rig, arrived
 _OTHERWISE: Final = {
     "test_a_newer_opening_fences_the_older_link_of_that_stream_only",
     "test_without_room_nothing_is_stored_or_remembered_and_nothing_behind_it_is_taken",
+    "test_a_message_too_large_is_refused_by_its_position_with_nothing_stored",
 }
 globals().update(
     {
@@ -125,6 +126,19 @@ async def test_without_a_topic_nothing_is_stored_or_remembered_and_nothing_behin
     (receipt,) = await deliver(target, batch(0, 6, stream=stream))
     assert receipt.verdict is Verdict.STORED
     assert await store.stored(SMALL) == expected(*range(6), stream=stream)
+
+
+async def test_a_message_too_large_is_refused_by_its_position_and_next_says_what_is_stored(
+    store: KafkaStore, target: Target
+) -> None:
+    """A batch that is larger than a first transaction is stored in parts."""
+    await opened(target)
+    await deliver(target, batch(0, 2))
+    (receipt,) = await deliver(target, batch(2, 6, large=4))
+    assert (receipt.verdict, receipt.position, receipt.next) == (Verdict.REFUSED, 4, 4)
+    assert receipt.reason.startswith("MESSAGE_TOO_LARGE: ")
+    assert await store.stored() == expected(0, 1, 2, 3)
+    assert (await opened(target)).next == 4
 
 
 async def test_a_newer_opening_fences_the_older_link_of_the_lane(store: KafkaStore, target: Target) -> None:

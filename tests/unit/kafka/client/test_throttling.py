@@ -1,4 +1,4 @@
-"""Waiting as long as brokers ask, and how much the next transaction takes."""
+"""Waiting as long as brokers ask."""
 
 from __future__ import annotations
 
@@ -7,14 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import structlog
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.metadata import MetadataRequest
 
 from bridge.kafka.client.throttling import RECORDS, Throttle, honour, throttle_of
-from bridge.kafka.target.delivery_queue import TRANSACTION_BYTES
-from bridge.kafka.target.pace import AIM_MS, LEAST_BYTES, Pace
-from bridge.relay.counts import Counts
 
 
 class Client:
@@ -61,50 +57,3 @@ async def test_what_was_asked_is_over_after_its_time() -> None:
     await throttle.over()
     assert throttle.left_ms() == 0
     assert throttle.asked_ms == 20
-
-
-def transaction(pace: Pace, throttle: Throttle, size: int, asked_ms: int) -> None:
-    with pace.measured(throttle, size):
-        throttle.asked_ms += asked_ms
-
-
-def test_transactions_shrink_while_brokers_ask_for_long_and_grow_again() -> None:
-    counts, throttle = Counts(), Throttle()
-    pace = Pace(counts, structlog.get_logger())
-    with structlog.testing.capture_logs() as logged:
-        transaction(pace, throttle, 1_000_000, 4 * AIM_MS)
-        assert pace.most_bytes == 250_000
-        assert "producer_byte_rate" in counts.throttled
-        transaction(pace, throttle, 250_000, AIM_MS)
-        assert pace.most_bytes == 250_000
-        transaction(pace, throttle, 250_000, 10**9)
-        assert pace.most_bytes == LEAST_BYTES
-        transaction(pace, throttle, 1, 0)
-        assert (pace.most_bytes, counts.throttled) == (2 * LEAST_BYTES, "")
-        for _ in range(20):
-            transaction(pace, throttle, 1, 0)
-        assert pace.most_bytes == TRANSACTION_BYTES
-    assert [one["event"] for one in logged] == ["throttled"]
-    assert counts.throttled_ms == 5 * AIM_MS + 10**9
-
-
-def test_nothing_is_throttled_while_nothing_is_sent() -> None:
-    counts = Counts()
-    pace = Pace(counts, structlog.get_logger())
-    transaction(pace, Throttle(), 100, 100)
-    assert counts.throttled
-    pace.rest()
-    assert counts.throttled == ""
-
-
-def test_a_transaction_that_fails_is_measured_too() -> None:
-    pace = Pace(Counts(), structlog.get_logger())
-    with pytest.raises(TimeoutError):
-        failing(pace, Throttle())
-    assert pace.most_bytes == 500_000
-
-
-def failing(pace: Pace, throttle: Throttle) -> None:
-    with pace.measured(throttle, 1_000_000):
-        throttle.asked_ms += 2 * AIM_MS
-        raise TimeoutError
