@@ -37,7 +37,7 @@ define needed
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run report wheel serve test lint quick unit coverage needs needs-kafka needs-proxies test-cluster-long test-crash test-hostile test-artemis-long test-filters-long test-kafka-long test-spark-long kafka-up kafka-down demo-kafka demo-cluster bench bench-reconcile format lock clean
+.PHONY: help setup run report wheel serve test lint quick unit coverage needs needs-kafka needs-proxies test-cluster-long test-crash test-hostile test-artemis-long test-filters-long test-kafka-long test-lines-long test-spark-long kafka-up kafka-down demo-kafka demo-cluster bench bench-reconcile format lock clean
 
 help: ## says what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
@@ -86,7 +86,7 @@ unit: $(DEV) needs ## the tests
 	@$(BIN)/python -m tests.kafka.cluster.distribution fetch
 # The processes below find the tests compiled, their asserts rewritten; what cannot be collected they name themselves.
 	@$(BIN)/pytest --collect-only -q >/dev/null 2>&1 || true
-	$(BIN)/$(MEASURED)pytest -p tests.sharing -n $(JOBS) -m "not artemis_long and not cluster_long and not crash and not hostile and not filters_long and not kafka_long and not spark_long" $(ARGS)
+	$(BIN)/$(MEASURED)pytest -p tests.sharing -n $(JOBS) -m "not artemis_long and not cluster_long and not crash and not hostile and not filters_long and not kafka_long and not lines_long and not spark_long" $(ARGS)
 
 coverage: $(DEV) ## the tests, with branch coverage and its floor
 	@$(BIN)/coverage erase
@@ -127,6 +127,10 @@ test-kafka-long: $(DEV) needs ## Kafka with 200,000 messages through kills, paus
 	@$(BIN)/python -m tests.kafka.cluster.distribution fetch
 	$(BIN)/pytest -m kafka_long $(ARGS)
 
+# Rows wait for their lines nearly all of the time.
+test-lines-long: $(DEV) needs ## node to node over lines of 16 to 1,000 kbit/s, far, lossy, cut, reset and swallowing: some two hours
+	$(BIN)/pytest -n $(JOBS) -m lines_long tests/lines $(ARGS)
+
 test-spark-long: $(DEV) needs ## Spark: reports of whole runs, kills while it follows, spark-submit
 	$(BIN)/pytest -m spark_long $(ARGS)
 
@@ -142,7 +146,7 @@ demo-kafka: $(DEV) needs-kafka ## `make run` between two Kafka clusters, which a
 	$(BIN)/python -m tests.kafka.cluster.two_clusters up >&2 && $(BIN)/core-bridge demo --kafka $(ARGS); code=$$?; \
 	test "$$ran" || $(BIN)/python -m tests.kafka.cluster.two_clusters down >&2; exit $$code
 
-bench: $(DEV) needs-kafka ## what one machine reaches, next to raw SQLite and MirrorMaker 2 (ARGS=kafka, nodes, clients, delivery-log, cluster: one part)
+bench: $(DEV) needs-kafka ## what one machine reaches, next to raw SQLite and MirrorMaker 2 (ARGS=kafka, nodes, clients, delivery-log, cluster, lines: one part)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 bench-reconcile: $(DEV) ## Spark's reconciliation of 100 million and of a billion messages, DuckDB beside it (up to 3 GiB of disk)

@@ -1,0 +1,62 @@
+"""The rows of the table: each kind of line with each kind of traffic, plain and with TLS."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from tests.lines.rows import KBIT, Row, Traffic
+
+#: Seconds that a row's payload takes on its line, unless one body alone takes longer.
+_ROW_S: Final = 60
+SMALL: Final = 500
+MIDDLE: Final = 100_000
+LARGE: Final = 20_000_000
+#: In its place below `_SLOW`, where 20 MB take from 40 minutes to three hours.
+LARGE_SLOW: Final = 2_000_000
+_SLOW: Final = 256 * KBIT
+
+#: Arguments of `Line` by kind of line.
+LINES: Final[Mapping[str, Mapping[str, float]]] = {
+    "256 kbit/s": {"rate": 256 * KBIT},
+    "1000 kbit/s": {"rate": 1000 * KBIT},
+    "1000 kbit/s, 50 ms": {"rate": 1000 * KBIT, "delay_ms": 25},
+    "1000 kbit/s, 200 ms": {"rate": 1000 * KBIT, "delay_ms": 100},
+    "1000 kbit/s, 600 ms": {"rate": 1000 * KBIT, "delay_ms": 300},
+    "1000 kbit/s, 50 ms, loss 1 %": {"rate": 1000 * KBIT, "delay_ms": 25, "loss": 0.01},
+    "1000 kbit/s, 50 ms, loss 5 %": {"rate": 1000 * KBIT, "delay_ms": 25, "loss": 0.05},
+}
+#: connection-ttl's default, and a check period.
+_DEAD_S: Final = 61.0
+
+
+def rows() -> Iterator[Row]:
+    """All of them."""
+    for name, line in LINES.items():
+        for size in (SMALL, MIDDLE, LARGE if line["rate"] >= _SLOW else LARGE_SLOW):
+            for tls in (False, True):
+                yield row(name, line, size, tls=tls)
+
+
+def row(
+    name: str, line: Mapping[str, float], size: int, *, tls: bool = False, seconds: float = _ROW_S
+) -> Row:
+    """A row whose payload takes so many seconds on the line, or is one message."""
+    count = max(1, round(line["rate"] * seconds / size))
+    traffic = Traffic(_size(size), count, size)
+    hole = "black hole" in name
+    return Row(
+        f"{name}, {traffic.name}{', TLS' if tls else ''}",
+        traffic,
+        line,
+        tls=tls,
+        swallow_after=traffic.payload // 3 if hole else None,
+        dead_s=_DEAD_S if hole else 0.0,
+    )
+
+
+def _size(size: int) -> str:
+    for unit, name in ((1_000_000, "MB"), (1_000, "kB")):
+        if size >= unit:
+            return f"{size // unit} {name}"
+    return f"{size} B"
