@@ -188,7 +188,7 @@ def lines(directory: Path, pattern: str, at_once: int) -> None:
     """Print the table of slow, far and breaking lines."""
     from benchmarks import lines as parts
 
-    parts.run(directory / "lines", pattern, at_once)
+    parts.print_table(directory / "lines", pattern, at_once)
 
 
 def main() -> None:

@@ -15,6 +15,8 @@ LARGE: Final = 20_000_000
 #: In its place below `_SLOW`, where 20 MB take from 40 minutes to three hours.
 LARGE_SLOW: Final = 2_000_000
 _SLOW: Final = 256 * KBIT
+#: In its place to Kafka: with its headers, what a topic takes by default.
+LARGE_KAFKA: Final = 900_000
 
 #: Arguments of `Line` by kind of line.
 LINES: Final[Mapping[str, Mapping[str, float]]] = {
@@ -36,6 +38,13 @@ def rows() -> Iterator[Row]:
         for size in (SMALL, MIDDLE, LARGE if line["rate"] >= _SLOW else LARGE_SLOW):
             for tls in (False, True):
                 yield row(name, line, size, tls=tls)
+
+
+def kafka_rows() -> Iterator[Row]:
+    """All lines from a node to Kafka, with the largest body that a topic takes by default."""
+    for name, line in LINES.items():
+        for size in (SMALL, MIDDLE, LARGE_KAFKA):
+            yield row(f"Kafka, {name}", line, size)
 
 
 def row(

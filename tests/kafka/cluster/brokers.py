@@ -222,6 +222,7 @@ class Cluster(Reachable):
         directory: Path | None = None,
         properties: Mapping[str, str] | None = None,
         listeners: Sequence[str] = (),
+        advertised: Mapping[str, int] | None = None,
         heap: str = HEAP,
         jvm: Sequence[str] = QUICK_START,
         first_port: int | None = None,
@@ -235,6 +236,8 @@ class Cluster(Reachable):
             directory: where data and logs go; kept at the end but for the data. Default: a temporary one.
             properties: of every broker; they go before the ones set here.
             listeners: further ones, ``PROTOCOL`` or ``NAME:PROTOCOL``.
+            advertised: by listener, the port that clients are told in place of its own, as of a line in
+                between; for one broker.
             heap: most memory of a broker's heap.
             jvm: options of the JVM in place of the ones for a quick start.
             first_port: where broker 1 listens for clients; its controller has the port after it, and so on.
@@ -251,6 +254,7 @@ class Cluster(Reachable):
         self.directory = directory or Path(tempfile.mkdtemp(prefix=f"core-bridge-{name}-"))
         self._first_port = first_port
         self._properties = dict(properties or {})
+        self._advertised = dict(advertised or {})
         self._listeners = {entry.partition(":")[0]: entry.rpartition(":")[2] for entry in listeners}
         kafka = prepared()
         self.brokers = [
@@ -367,12 +371,13 @@ class Cluster(Reachable):
         replicas = str(len(self.brokers))
         protocols = {PLAINTEXT: PLAINTEXT, CONTROLLER: PLAINTEXT, **self._listeners}
         addresses = {name: f"{name}://{HOST}:{port}" for name, port in broker.ports.items()}
+        told = {
+            name: f"{name}://{HOST}:{self._advertised.get(name, port)}" for name, port in broker.ports.items()
+        }
         return {
             "node.id": str(broker.id),
             "listeners": ",".join(addresses.values()),
-            "advertised.listeners": ",".join(
-                address for name, address in addresses.items() if name != CONTROLLER
-            ),
+            "advertised.listeners": ",".join(address for name, address in told.items() if name != CONTROLLER),
             "listener.security.protocol.map": ",".join(
                 f"{name}:{protocol}" for name, protocol in protocols.items()
             ),
