@@ -13,7 +13,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Barrier
@@ -84,6 +84,8 @@ class Row:
     swallow_after: int | None = None
     #: Longest until a node sees that its connection is dead, in seconds.
     dead_s: float = 0.0
+    #: Round trips until the target is ready for the first message.
+    begin_round_trips: int = BEGIN_ROUND_TRIPS
 
     @property
     def share(self) -> float:
@@ -93,7 +95,8 @@ class Row:
     @property
     def allowed_s(self) -> float:
         """The time in which all must have arrived."""
-        begin_s = BEGIN_S + BEGIN_ROUND_TRIPS * 2 * self.line.get("delay_ms", 0) / 1000 + self.dead_s
+        round_trips_s = self.begin_round_trips * 2 * self.line.get("delay_ms", 0) / 1000
+        begin_s = BEGIN_S + round_trips_s + self.dead_s
         return self.passes_by(begin_s + self.traffic.payload / self.line["rate"] / self.share)
 
     def passes_by(self, open_s: float) -> float:
@@ -328,13 +331,13 @@ def run_together(
 def run_each(
     rows: Sequence[Row], directory: Path, run_one: Callable[[Row, Path], Measured], at_once: int
 ) -> Iterator[tuple[Row, Measured | BaseException]]:
-    """Run rows, so many side by side, each in a directory of its own; in their order, as they end."""
+    """Run rows, so many side by side, each in a directory of its own; what came of each, as it ends."""
     with ThreadPoolExecutor(at_once) as pool:
-        asked = []
+        asked = {}
         for number, row in enumerate(rows):
             own = directory / f"{number:03}-{re.sub('[^a-z0-9]+', '-', row.name.lower())}"
             own.mkdir(parents=True)
-            asked.append((row, pool.submit(run_one, row, own)))
-        for row, future in asked:
+            asked[pool.submit(run_one, row, own)] = row
+        for future in as_completed(asked):
             error = future.exception()
-            yield row, future.result() if error is None else error
+            yield asked[future], future.result() if error is None else error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from tests.lines.rows import KBIT, Row, Traffic
@@ -28,6 +29,8 @@ LINES: Final[Mapping[str, Mapping[str, float]]] = {
     "1000 kbit/s, 50 ms, loss 1 %": {"rate": 1000 * KBIT, "delay_ms": 25, "loss": 0.01},
     "1000 kbit/s, 50 ms, loss 5 %": {"rate": 1000 * KBIT, "delay_ms": 25, "loss": 0.05},
 }
+#: A bridge to Kafka begins with some connections, each with several requests, one after the other.
+_KAFKA_ROUND_TRIPS: Final = 40
 #: connection-ttl's default, and a check period.
 _DEAD_S: Final = 61.0
 
@@ -41,10 +44,12 @@ def rows() -> Iterator[Row]:
 
 
 def kafka_rows() -> Iterator[Row]:
-    """All lines from a node to Kafka, with the largest body that a topic takes by default."""
+    """All lines from a node to Kafka, but for records that take longer than a connection lasts."""
     for name, line in LINES.items():
         for size in (SMALL, MIDDLE, LARGE_KAFKA):
-            yield row(f"Kafka, {name}", line, size)
+            every_s = line.get("reset_every_s", 0)
+            if not every_s or size < line["rate"] * every_s / 2:
+                yield replace(row(f"Kafka, {name}", line, size), begin_round_trips=_KAFKA_ROUND_TRIPS)
 
 
 def row(
