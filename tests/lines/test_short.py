@@ -11,10 +11,32 @@ import pytest
 from tests.lines.conftest import PROPERTY
 from tests.lines.rows import KBIT, Measured, Row, Traffic, run_together
 
+#: A link that is dead after two seconds: a batch takes longer on a slow line, as it takes longer than the
+#: default on a line of 16 kbit/s.
+_QUICK_TTL: Final = {"check_period": "1000", "connection_ttl": "2000"}
+_DEAD_S: Final = 3.0
+
 ROWS: Final = (
+    Row(
+        "a batch takes longer than connection-ttl",
+        Traffic("100 kB", 4, 100_000),
+        {"rate": 256 * KBIT},
+        bridge=_QUICK_TTL,
+    ),
+    Row("small messages", Traffic("500 B", 320, 500), {"rate": 128 * KBIT}, bridge=_QUICK_TTL),
+    Row("small messages, TLS", Traffic("500 B", 320, 500), {"rate": 128 * KBIT}, tls=True, bridge=_QUICK_TTL),
+    Row("one body of 1.5 MB", Traffic("1.5 MB", 1, 1_500_000), {"rate": 1000 * KBIT}, bridge=_QUICK_TTL),
     Row("far", Traffic("10 kB", 100, 10_000), {"rate": 1000 * KBIT, "delay_ms": 300}),
     Row("lossy", Traffic("10 kB", 100, 10_000), {"rate": 1000 * KBIT, "delay_ms": 25, "loss": 0.05}),
     Row("cut", Traffic("10 kB", 60, 10_000), {"rate": 1000 * KBIT, "cut_s": 3, "cut_every_s": 6}),
+    Row(
+        "a black hole",
+        Traffic("10 kB", 100, 10_000),
+        {"rate": 1000 * KBIT, "delay_ms": 25},
+        bridge=_QUICK_TTL,
+        swallow_after=300_000,
+        dead_s=_DEAD_S,
+    ),
 )
 
 
