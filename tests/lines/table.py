@@ -21,6 +21,8 @@ LARGE_KAFKA: Final = 900_000
 
 #: Arguments of `Line` by kind of line.
 LINES: Final[Mapping[str, Mapping[str, float]]] = {
+    "16 kbit/s": {"rate": 16 * KBIT},
+    "64 kbit/s": {"rate": 64 * KBIT},
     "256 kbit/s": {"rate": 256 * KBIT},
     "1000 kbit/s": {"rate": 1000 * KBIT},
     "1000 kbit/s, 50 ms": {"rate": 1000 * KBIT, "delay_ms": 25},
@@ -28,6 +30,7 @@ LINES: Final[Mapping[str, Mapping[str, float]]] = {
     "1000 kbit/s, 600 ms": {"rate": 1000 * KBIT, "delay_ms": 300},
     "1000 kbit/s, 50 ms, loss 1 %": {"rate": 1000 * KBIT, "delay_ms": 25, "loss": 0.01},
     "1000 kbit/s, 50 ms, loss 5 %": {"rate": 1000 * KBIT, "delay_ms": 25, "loss": 0.05},
+    "256 kbit/s, cut 30 s every 60 s": {"rate": 256 * KBIT, "cut_s": 30, "cut_every_s": 60},
 }
 #: A bridge to Kafka begins with some connections, each with several requests, one after the other.
 _KAFKA_ROUND_TRIPS: Final = 40
