@@ -146,7 +146,7 @@ demo-kafka: $(DEV) needs-kafka ## `make run` between two Kafka clusters, which a
 	$(BIN)/python -m tests.kafka.cluster.two_clusters up >&2 && $(BIN)/core-bridge demo --kafka $(ARGS); code=$$?; \
 	test "$$ran" || $(BIN)/python -m tests.kafka.cluster.two_clusters down >&2; exit $$code
 
-bench: $(DEV) needs-kafka ## what one machine reaches, next to raw SQLite and MirrorMaker 2 (ARGS=kafka, nodes, clients, delivery-log, cluster: one part)
+bench: $(DEV) needs-kafka ## what one machine reaches, next to raw SQLite and MirrorMaker 2 (ARGS=kafka, nodes, clients, delivery-log, cluster, lines: one part)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 bench-reconcile: $(DEV) ## Spark's reconciliation of 100 million and of a billion messages, DuckDB beside it (up to 3 GiB of disk)

@@ -23,7 +23,7 @@ from benchmarks.nodes import Node, running
 
 #: Of directories with what a run needs; then comes the process id.
 PREFIX: Final = "core-bridge-bench-"
-PARTS: Final = ("clients", "nodes", "kafka", "delivery-log", "cluster", "all")
+PARTS: Final = ("clients", "nodes", "kafka", "delivery-log", "cluster", "lines", "all")
 
 
 @contextlib.contextmanager
@@ -184,6 +184,13 @@ def cluster(directory: Path, scale: float, rounds: int) -> None:
     parts.idle_connection(directory / "cluster", part, sending(part), rounds)
 
 
+def lines(directory: Path, pattern: str, at_once: int) -> None:
+    """Print the table of slow, far and breaking lines."""
+    from benchmarks import lines as parts
+
+    parts.print_table(directory / "lines", pattern, at_once)
+
+
 def main() -> None:
     """Run everything, or one part."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
@@ -200,6 +207,8 @@ def main() -> None:
         action="store_true",
         help="of kafka: MirrorMaker 2 as it comes, and a bridge with use-duplicate-detection = false",
     )
+    parser.add_argument("--rows", default="", help="of lines: an expression of their names; all without")
+    parser.add_argument("--at-once", type=int, default=6, help="of lines: rows that run side by side (6)")
     arguments = parser.parse_args()
     with workplace() as directory:
         print(machine.describe(directory), flush=True)
@@ -213,6 +222,9 @@ def main() -> None:
             delivery_log(directory, arguments.scale, arguments.rounds)
         if arguments.part in ("cluster", "all"):
             cluster(directory, arguments.scale, arguments.rounds)
+        # Not with all: it takes hours, and no machine makes it faster.
+        if arguments.part == "lines":
+            lines(directory, arguments.rows, arguments.at_once)
 
 
 if __name__ == "__main__":

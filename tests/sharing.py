@@ -38,7 +38,7 @@ _DEAR: Final = (
     *("tests/kafka/exactly_once/", "tests/fault/"),
 )
 #: Files that wait for brokers and processes. Most of those that only compute come in between...
-_WAITING: Final = ("tests/acceptance/kafka/", "tests/kafka/", "tests/acceptance/")
+_WAITING: Final = ("tests/acceptance/kafka/", "tests/kafka/", "tests/lines/", "tests/acceptance/")
 #: ...and the rest at the end, where short ones let all processes end together.
 _BETWEEN: Final = 9 / 10
 
@@ -46,14 +46,17 @@ _BETWEEN: Final = 9 / 10
 #: These tests try by whole nodes, or by chance, what others run step by step: what runs in their own process
 #: is not measured. Measuring takes three fifths of what a test computes.
 _UNMEASURED: Final = (
-    *(f"tests/{room}/" for room in ("acceptance", "cluster", "fault", "hostile", "property", "verdicts")),
+    *(
+        f"tests/{room}/"
+        for room in ("acceptance", "cluster", "fault", "hostile", "lines", "property", "verdicts")
+    ),
     *(f"tests/kafka/{room}/" for room in ("exactly_once", "nodes", "traffic")),
 )
 #: Nor are nodes and commands of these: other tests run the same code, SIGKILL leaves no result of most of
 #: them, and measuring takes a third of a node's time and half of a command's.
 _UNMEASURED_NODES: Final = (
     *("tests/kafka/exactly_once/", "tests/acceptance/kafka/", "tests/fault/", "tests/hostile/"),
-    *("tests/integration/workers/", _HTTP_CONTRACT),
+    *("tests/integration/workers/", "tests/lines/", _HTTP_CONTRACT),
     *(
         f"tests/kafka/{name}.py"
         for name in ("client/test_rights", "nodes/test_loops", "nodes/test_readme", "nodes/test_workers")
