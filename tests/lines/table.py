@@ -31,6 +31,8 @@ LINES: Final[Mapping[str, Mapping[str, float]]] = {
     "1000 kbit/s, 50 ms, loss 1 %": {"rate": 1000 * KBIT, "delay_ms": 25, "loss": 0.01},
     "1000 kbit/s, 50 ms, loss 5 %": {"rate": 1000 * KBIT, "delay_ms": 25, "loss": 0.05},
     "256 kbit/s, cut 30 s every 60 s": {"rate": 256 * KBIT, "cut_s": 30, "cut_every_s": 60},
+    "1000 kbit/s, reset every 5 s": {"rate": 1000 * KBIT, "delay_ms": 10, "reset_every_s": 5},
+    "256 kbit/s, black hole": {"rate": 256 * KBIT, "delay_ms": 25},
 }
 #: A bridge to Kafka begins with some connections, each with several requests, one after the other.
 _KAFKA_ROUND_TRIPS: Final = 40

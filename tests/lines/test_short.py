@@ -29,6 +29,12 @@ ROWS: Final = (
     Row("far", Traffic("10 kB", 100, 10_000), {"rate": 1000 * KBIT, "delay_ms": 300}),
     Row("lossy", Traffic("10 kB", 100, 10_000), {"rate": 1000 * KBIT, "delay_ms": 25, "loss": 0.05}),
     Row("cut", Traffic("10 kB", 60, 10_000), {"rate": 1000 * KBIT, "cut_s": 3, "cut_every_s": 6}),
+    Row("reset", Traffic("100 kB", 16, 100_000), {"rate": 1000 * KBIT, "delay_ms": 10, "reset_every_s": 5}),
+    Row(
+        "one body over resets",
+        Traffic("3 MB", 1, 3_000_000),
+        {"rate": 3200 * KBIT, "delay_ms": 10, "reset_every_s": 3},
+    ),
     Row(
         "a black hole",
         Traffic("10 kB", 100, 10_000),
