@@ -129,7 +129,7 @@ test-kafka-long: $(DEV) needs ## Kafka with 200,000 messages through kills, paus
 
 # Rows wait for their lines nearly all of the time.
 test-lines-long: $(DEV) needs ## node to node over lines of 16 to 1,000 kbit/s, far, lossy, cut, reset and swallowing: some two hours
-	$(BIN)/pytest -n $(JOBS) -m lines_long tests/lines $(ARGS)
+	$(BIN)/pytest -n $(JOBS) -m lines_long tests/lines tests/kafka $(ARGS)
 
 test-spark-long: $(DEV) needs ## Spark: reports of whole runs, kills while it follows, spark-submit
 	$(BIN)/pytest -m spark_long $(ARGS)

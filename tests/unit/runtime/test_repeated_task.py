@@ -30,7 +30,7 @@ OWN: Final = {
     "bridge/link/driver.py:_read": "the link ends with its error",
     "bridge/link/driver.py:_write": "the link ends with its error",
     "bridge/link/link_server.py:_open": "the link ends with its error",
-    "bridge/link/link_server.py:_store_chunks": "the link ends with its error",
+    "bridge/link/link_server.py:_store_pieces": "the link ends with its error",
     "bridge/relay/lanes.py:_own_lanes": "the bridge fails with its error",
     "bridge/relay/lanes.py:closed": "the bridge fails with its error",
     "bridge/relay/pump.py:_cover_in_time": "the next coverage begins another",
