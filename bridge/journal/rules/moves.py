@@ -5,8 +5,10 @@ from __future__ import annotations
 import sqlite3
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+import msgspec
 
 from bridge.filters import Filter
 from bridge.filters.blocks import taken
@@ -142,7 +144,7 @@ def _letters_to(to: Destination, came: Came) -> Destination:
     if not is_forward_log(to.address):
         return to
     name = next((name for name, letter in LETTER_NAMES.items() if letter is came), None)
-    return to if name is None else replace(to, only=(*to.only, name))
+    return to if name is None else msgspec.structs.replace(to, only=(*to.only, name))
 
 
 def read_cursor(connection: sqlite3.Connection, address_id: int, queue: str) -> Cursor | None:
