@@ -103,7 +103,8 @@ def test_a_bridge_says_that_it_lost_and_found_its_target(make_node: MakeNode) ->
     edge = make_node("edge", rest=bridge_to(hub)).start()
     lost = edge.event("bridge-disconnected")
     assert keys_of(lost) == ["reason", "retry-in-ms"]
-    assert (lost["level"], lost["bridge"], lost["retry-in-ms"]) == ("warning", BRIDGE, RETRY_INTERVAL_MS)
+    assert (lost["level"], lost["bridge"]) == ("warning", BRIDGE)
+    assert RETRY_INTERVAL_MS / 2 <= lost["retry-in-ms"] <= RETRY_INTERVAL_MS, "half to all of the interval"
     assert hub.url in lost["reason"]
     hub.start()
     found = edge.event("bridge-connected")

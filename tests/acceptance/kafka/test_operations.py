@@ -163,7 +163,7 @@ def test_a_broker_goes_and_comes_back(
     node.await_state(bridge, "CONNECTING")
     gone = node.event("bridge-disconnected", bridge=bridge)
     assert gone["reason"]
-    assert gone["retry-in-ms"] == 200
+    assert 100 <= gone["retry-in-ms"] <= 200
     assert node.ops.get("/ready").status == 200
     assert sample(node, "connected", bridge) == 0
     if end == "target":
@@ -173,7 +173,8 @@ def test_a_broker_goes_and_comes_back(
         eventually(lambda: sample(node, "lag_seconds", bridge) > 0, "and its age")
     own_cluster.broker(1).restart()
     node.await_state(bridge, "RUNNING")
-    assert {one["retry-in-ms"] for one in node.events("bridge-disconnected", bridge=bridge)} == {200}
+    waits = [one["retry-in-ms"] for one in node.events("bridge-disconnected", bridge=bridge)]
+    assert all(100 <= wait <= 200 for wait in waits), waits
     assert sample(node, "connected", bridge) == 1
     assert sample(node, "reconnects_total", bridge) >= 1
     send(source, topic, plain("3"))
@@ -196,7 +197,7 @@ def test_an_unreachable_broker_is_said_once_and_waited_for(
     node.await_state(bridge, "CONNECTING")
     said = node.event("bridge-disconnected", bridge=bridge)
     assert str(port) in said["reason"]
-    assert said["retry-in-ms"] == 200
+    assert 100 <= said["retry-in-ms"] <= 200
     time.sleep(1)  # five retries, each of which must keep silent
     assert len(node.events("bridge-disconnected")) == 1
     assert node.ops.get("/ready").status == 200
