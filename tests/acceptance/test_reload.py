@@ -534,7 +534,7 @@ def test_a_kill_amid_a_reload_loses_and_doubles_nothing(make_node: MakeNode) -> 
 def waits_by(node: Node, worker: int, interval_ms: int) -> bool:
     """Whether the bridge `one` of a worker waits for half to all of the interval."""
     last = node.events("bridge-disconnected", worker=worker, bridge="one")[-1]
-    return interval_ms / 2 <= last["retry-in-ms"] <= interval_ms
+    return bool(interval_ms / 2 <= last["retry-in-ms"] <= interval_ms)
 
 
 def test_workers_run_by_the_reloaded_settings(make_node: MakeNode) -> None:
