@@ -161,8 +161,8 @@ async def test_each_chunk_has_call_timeout_to_arrive(journal: Journal, tmp_path:
     async with serving(journal, call_timeout_ms=200) as url, aiohttp.ClientSession(url) as session:
         async with session.post(MESSAGES, data=stalls()) as answer:
             problem = await answer.json()
-        assert (answer.status, problem["title"]) == (400, "MALFORMED")
-        assert "a part of 1048576 bytes" in problem["detail"]
+        assert (answer.status, problem["title"]) == (408, "BODY_TOO_SLOW")
+        assert "the body came too slowly" in problem["detail"]
     await gone(tmp_path)
 
 
