@@ -233,6 +233,7 @@ class Hello:
     connection_ttl_ms: Any = -1
     path: Any = ()
     previous: Any = ""
+    window: Any = 0
     compression: Any = ()
 
     def fields(self) -> list[Any]:

@@ -763,6 +763,7 @@ def run(seed: int, directory: Path, without: Iterable[str] = (), shape: Shape | 
         with (
             asyncio.Runner(loop_factory=VirtualLoop) as runner,
             patch.object(uuid, "uuid4", lambda: uuid.UUID(int=ids.getrandbits(128), version=4)),
+            patch.object(random, "random", random.Random(f"waits {seed}").random),
             patch.object(moves, "MOVE_MESSAGES", MOVED_AT_ONCE),
             patch.object(extension, "ClusterRouter", RecordingRouter),
             patch.object(redistribution, "COMMANDS_AT_ONCE", COMMANDS_AT_ONCE),
