@@ -112,7 +112,8 @@ class Line:
     _least_elapsed_s: float | None = None
     #: Most bytes on their way; grows by what is confirmed.
     _cap: int = START
-    #: Limit of a batch; doubles with each one of about this size that is confirmed.
+    #: Limit of a batch; doubles with each one that is confirmed. Not only with full ones: what a batch weighs
+    #: beside its messages (places of origin, IDs) fills it, too, and is not counted here.
     _batch_cap: int = LEAST_BATCH
     #: The part of a batch's time that breaks have left.
     _share: float = 1.0
@@ -169,7 +170,7 @@ class Line:
             return
         if self._in_flight >= self._cap // 2:
             self._cap = min(self._cap + one.size, max(4 * self.batch_most, 2 * self.wanted))
-        if 2 * one.size >= self._batch_cap:
+        if one.size:
             self._batch_cap = min(2 * self._batch_cap, max(self.batch_most, LEAST_BATCH))
         self._in_flight -= one.size
         self._delivered += one.size
