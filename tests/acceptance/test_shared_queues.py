@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from typing import Any
 
@@ -147,20 +148,22 @@ def test_what_a_forgotten_bridge_has_taken_goes_back_to_its_queue_through_kills(
     for start in range(0, len(bodies), 500):
         send(edge, *bodies[start : start + 500])
     log = f"/v1/addresses/$bridge.{BRIDGE}%2Forders"
-    eventually(lambda: edge.api.get(log).json["bridges"][0]["lag"] == len(bodies), "it has taken them")
+    # It takes no more than its line needs, and more than goes back in one transaction.
+    eventually(lambda: edge.api.get(log).json["bridges"][0]["lag"] >= 1000, "it has taken many")
     edge.kill()
     hub.kill()
     edge.rest = queues
     forget = ("forget", "--settings", str(edge.write()), "--bridge", BRIDGE, "--in-doubt", in_doubt)
     said = command(*forget, "--dry-run", cwd=edge.directory).out
-    assert f"{len(bodies)} messages " in said, said
+    there = re.search(r"\d{4} messages ", said)
+    assert there is not None, said
     assert "orders::billing" in said
-    for point in ("journal.before-commit", "journal.after-commit", "journal.after-commit"):
+    for point in ("journal.before-commit", "journal.after-commit", "journal.before-commit"):
         crash = {"CORE_BRIDGE_CRASH_AT": f"{point}:1"}
         assert command(*forget, cwd=edge.directory, variables=crash).code == -signal.SIGKILL
     said = command(*forget, "--dry-run", cwd=edge.directory).out
     assert "orders::billing" in said
-    assert f"{len(bodies)} messages " not in said  # a part of them has gone back
+    assert there[0] not in said  # a part of them has gone back
     assert command(*forget, cwd=edge.directory).code == 0
     edge.start()
     if in_doubt == "dead-letter":
