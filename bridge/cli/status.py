@@ -177,7 +177,7 @@ def _bridge(bridge: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _line(line: Mapping[str, Any] | None) -> str:
-    """What keeps a bridge from sending more, where that lies between it and its target."""
+    """The limit that keeps a bridge from sending more, where that lies between it and its target."""
     if line is None or line["limit"] in (None, "source", "target"):
         return ""
     far = "" if line["round-trip-ms"] is None else f", {line['round-trip-ms']} ms"

@@ -18,7 +18,7 @@ TURN_S: Final = 5.0
 
 
 class Handshake:
-    """One that is under way, until `end`."""
+    """A handshake that is under way, until `end`."""
 
     __slots__ = ("_timer", "_turns")
 

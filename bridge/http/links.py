@@ -82,7 +82,7 @@ class LinkService:
         self._ended = Traffic()
 
     def received(self) -> Traffic:
-        """What has come over all links since the node started."""
+        """The bytes that have come over all links since the node started."""
         total = Traffic()
         for traffic in (self._ended, *(link.traffic for link in self.open)):
             total.count(traffic.frame_bytes, traffic.wire_bytes)

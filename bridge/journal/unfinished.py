@@ -86,7 +86,7 @@ class _Body:
             await asyncio.wait([self.storing])
 
     def described(self) -> UnfinishedBody:
-        """What the sender gets to know of it."""
+        """The part of it that the sender is told."""
         digest = self.upload.digest_with(self.tail)
         return UnfinishedBody(self.place.position, self.size, self.came, digest)
 
@@ -165,7 +165,7 @@ class UnfinishedBodies:
         return body.holder
 
     async def kept(self, owner: Owner, bridge: str, stream: str, next_: int) -> Sequence[UnfinishedBody]:
-        """What is kept of the stream's bodies from position `next_` on; bodies before it go.
+        """The bodies kept of the stream, from position `next_` on; bodies before it go.
 
         A link that still brings one brings no more of it: the stream was opened by another.
         """
