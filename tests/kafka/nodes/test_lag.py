@@ -73,7 +73,7 @@ def test_what_waits_is_shown_while_the_target_is_away_and_unknown_where_the_sour
     ]
     assert "lag unknown" in command("status", "--bridge", blind, "--operations", operations).out
     # Workers report their metrics from time to time; a status asks them.
-    eventually(lambda: sum(series(node, "partition_lag_messages", run).values()) == 157, "metrics show it, too")
+    eventually(lambda: sum(series(node, "partition_lag_messages", run).values()) == 157, "metrics, too")
     assert len(series(node, "partition_position", run)) == len(series(node, "partition_end", run)) == 4
     assert node.stop() == 0
 
