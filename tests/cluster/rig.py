@@ -140,11 +140,16 @@ class Cluster:
         eventually(is_down, f"n{seen_by} notices that n{at} is down", TABLES_WITHIN_S)
 
     def await_reachable(self, seen_by: int, at: int) -> None:
-        """Wait until one node reaches another."""
+        """Wait until one node reaches another by a link of its own: by way of a third it is no heir."""
         name = f"n{at}"
+
+        def is_near() -> bool:
+            found = self.table(seen_by).get(name, {})
+            return bool(found.get("reachable") and found["hops"] == 1)
+
         eventually(
-            lambda: self.table(seen_by).get(name, {}).get("reachable"),
-            f"n{seen_by} reaches {name}",
+            is_near,
+            f"n{seen_by} has a link to {name}",
             TABLES_WITHIN_S,
         )
 

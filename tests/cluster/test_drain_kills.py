@@ -73,10 +73,6 @@ class Story:
 
         eventually(begun, "the drain begins")
 
-    def await_own_link(self) -> None:
-        """Wait until the leaver reaches the heir itself: by way of the third node it is no heir."""
-        eventually(lambda: self.cluster.table(0).get("n1", {}).get("hops") == 1, "n0 has a link to n1")
-
     def phase(self) -> Any:
         """How far it is, as n0 says; None: n0 does not answer."""
         try:
@@ -152,12 +148,12 @@ def test_the_heir_dies_at_every_call_of_a_drain(tmp_path: Path, point: str) -> N
     for times in itertools.count(1):
         n1.spawn(CORE_BRIDGE_CRASH_AT=f"cluster.{point}:{times}")  # a call may kill it before it is ready
         if times == 1:
-            story.await_own_link()
+            story.cluster.await_reachable(0, 1)
             eventually(lambda: story.cluster.table(0)["n1"]["state"] == "UP", "n0 has heard that n1 is back")
             begun = story.cluster[0].ops.call("POST", "/v1/cluster/drain", to="n1")
             assert begun.status == 503, "the heir has died"
         elif story.phase() is None:
-            story.await_own_link()
+            story.cluster.await_reachable(0, 1)
             story.drain()
         process = n1.process
         assert process is not None

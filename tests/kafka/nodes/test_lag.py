@@ -63,16 +63,20 @@ def test_what_waits_is_shown_while_the_target_is_away_and_unknown_where_the_sour
     assert [*series(node, "connected", blind).values()] == [0]
 
     operations = f"http://127.0.0.1:{node.operations_port}"
-    shown = command("status", "--bridge", run, "--operations", operations)
-    rows = [line for line in shown.out.splitlines() if line.startswith("partition ")]
-    assert rows == [
+
+    def rows() -> list[str]:
+        shown = command("status", "--bridge", run, "--operations", operations)
+        return [line for line in shown.out.splitlines() if line.startswith("partition ")]
+
+    expected = [
         f"partition {topics[0]}/0 position 0 end 50 lag 50",
         f"partition {topics[0]}/1 position 0 end 7 lag 7",
         f"partition {topics[1]}/0 position 0 end 50 lag 50",
         f"partition {topics[1]}/1 position 0 end 50 lag 50",
     ]
+    eventually(lambda: rows() == expected, "each partition is shown")
     assert "lag unknown" in command("status", "--bridge", blind, "--operations", operations).out
-    # Workers report their metrics from time to time; a status asks them.
+    # Workers report their partitions from time to time.
     eventually(lambda: sum(series(node, "partition_lag_messages", run).values()) == 157, "metrics, too")
     assert len(series(node, "partition_position", run)) == len(series(node, "partition_end", run)) == 4
     assert node.stop() == 0
