@@ -1,7 +1,7 @@
 """Large bodies that bridges bring, each piece by piece; what came before a cut is kept for the next link.
 
-What is kept is in the journal's chunks, and the last bytes of it in memory. Nothing but this process knows of
-it: when the journal opens, its chunks are those of no message, and go (`bridge.journal.rules.large_bodies`).
+The journal's chunks have the bodies that are kept, memory their last bytes. Nothing but this process knows of
+them: when the journal opens, their chunks belong to no message, and go (`bridge.journal.rules.large_bodies`).
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ from aiokafka.protocol.fetch import FetchRequest
 from bridge.kafka.client import line
 from bridge.kafka.client.throttling import RECORDS, throttle_of
 
-#: How long the answer to a fetch should be on its way, ms...
+#: Time that the answer to a fetch should take on the line, ms, besides the round trips below.
 AIM_MS: Final = 2_000
-#: ...beyond so many round trips: that long it takes anyway, until TCP knows what the line carries.
+#: Round trips that it takes in any case, until TCP knows what the line carries.
 ROUND_TRIPS: Final = 8
 #: Bytes of a first fetch; later ones grow while they are quick.
 FIRST_BYTES: Final = 16 * 1024

@@ -1,6 +1,6 @@
 """Bytes that move over a client's connections: what a wait may count on, and what a reason can name.
 
-aiokafka knows an answer only when all of it has come, and nothing of a request until then. On a slow line
+aiokafka sees an answer only when it has come whole, and sees nothing of a request before. On a slow line
 both take longer than any fixed time. So a wait ends here when nothing moves, or less than `LEAST_RATE`: bytes
 that the other end's TCP has acknowledged, and bytes that have come, whole answers or not.
 """

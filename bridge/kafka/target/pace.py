@@ -24,9 +24,9 @@ from bridge.runtime.clock import Clock
 
 #: Longest that one transaction should wait for quotas, ms.
 AIM_MS: Final = 5_000
-#: How long one transaction should be on the line, ms...
+#: Time that one transaction should take on the line, ms, besides the round trips below.
 LINE_AIM_MS: Final = 2_000
-#: ...beyond so many round trips: that long its requests take anyway, and TCP until it knows the line.
+#: Round trips that its requests take in any case, and TCP until it knows what the line carries.
 ROUND_TRIPS: Final = 12
 #: Bytes of a first transaction.
 FIRST_BYTES: Final = 16 * 1024
